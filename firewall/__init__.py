@@ -1,0 +1,1 @@
+"""The cordon: network namespaces in which the proxy is the only way out."""

@@ -1,0 +1,1 @@
+"""The data plane: listeners, resolver, gate, tunnel, forwarder and journal."""

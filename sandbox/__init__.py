@@ -1,0 +1,1 @@
+"""One command, confined, from plan to outcome."""

@@ -1,0 +1,1 @@
+"""The product: command line, lab and demo; the only place where the parts meet."""

@@ -1,0 +1,5 @@
+"""`python -I -m stockade` is the command `stockade`."""
+
+from stockade.cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""`stockade demo`."""
+
+import typer
+
+app = typer.Typer()

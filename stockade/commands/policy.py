@@ -1,0 +1,5 @@
+"""`stockade policy`."""
+
+import typer
+
+app = typer.Typer()

@@ -1,0 +1,5 @@
+"""`stockade proxy`."""
+
+import typer
+
+app = typer.Typer()

@@ -1,0 +1,5 @@
+"""`stockade run`."""
+
+import typer
+
+app = typer.Typer()

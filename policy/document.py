@@ -203,8 +203,8 @@ def parse(text: str, file: str) -> Layer:
     except ValidationError as error:
         problems += [(_path(found), _words(found)) for found in error.errors(include_url=False)]
     if problems or table is None:
-        placed = sorted({(_line(path, lines), _key(path), words) for path, words in problems})
-        raise BadPolicy(tuple(f"{file}:{line}:{key}: {words}" for line, key, words in placed))
+        placed = sorted(set(problems), key=lambda it: (_line(it[0], lines), list(map(_rank, it[0])), it[1]))
+        raise BadPolicy(tuple(f"{file}:{_line(path, lines)}:{_key(path)}: {words}" for path, words in placed))
     return _layer(table, text, file, lines)
 
 
@@ -328,6 +328,10 @@ def _key(path: KeyPath) -> str:
     for part in path:
         out += f"[{part + 1}]" if isinstance(part, int) else f"{'.' if out else ''}{part}"
     return out or "file"
+
+
+def _rank(part: str | int) -> tuple[str, int]:
+    return (part, 0) if isinstance(part, str) else ("", part)
 
 
 def _line(path: KeyPath, lines: dict[KeyPath, int]) -> int:

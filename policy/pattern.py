@@ -17,7 +17,7 @@ _SUGGESTED_COUNT: Final = 4
 """Subnets worth spelling out in an error; more of them help nobody."""
 
 
-class BadSpelling(ValueError):
+class BadSpelling(ValueError):  # noqa: N818 - STYLE's names say whose fault it is
     """A value that means nothing or too much; the text says what is wrong and what to write instead."""
 
 
@@ -49,8 +49,7 @@ def read_pattern(text: str) -> HostPattern:
         host = read_host(rest)
     except BadClient as error:
         raise BadSpelling(f'{error.detail}; write a plain name such as "pypi.org"') from None
-    if not isinstance(host, str):
-        raise BadSpelling(f'{quote(text)} is an address; write addresses = ["{host}/32"]')
+    assert isinstance(host, str)  # an address was refused above
     if below and is_public_suffix(host):
         raise BadSpelling(
             f'{quote(text)} is everybody under the public suffix {host}; name the owner too: "*.name.{host}"'
@@ -105,6 +104,8 @@ def read_ports(value: int | str) -> range:
         if not 1 <= value <= 65_535:
             raise BadSpelling(f"{value} is no port; write a number from 1 to 65535")
         return range(value, value + 1)
+    if value.isascii() and value.isdecimal():
+        raise BadSpelling(f"{quote(value)} is one port; write it without quotes")
     first, dash, last = value.partition("-")
     if not (dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)):
         raise BadSpelling(
@@ -143,9 +144,14 @@ def _host_of(url: str) -> str:
 
 def _slashed(text: str) -> str:
     try:
-        return f'a network; write addresses = ["{ip_network(text, strict=False)}"]'
+        return f"a network; {_as_network(ip_network(text, strict=False))}"
     except ValueError:
         return f"a host with a path; write only the host {quote(text.partition('/')[0])}"
+
+
+def _as_network(network: Network) -> str:
+    blocks = hard_blocks(network)
+    return f"remove it: no policy may open {blocks[0]}" if blocks else f'write addresses = ["{network}"]'
 
 
 def _refuse_literal(text: str, rest: str) -> None:
@@ -155,7 +161,7 @@ def _refuse_literal(text: str, rest: str) -> None:
     except ValueError:
         pass
     else:
-        raise BadSpelling(f'{quote(text)} is an address; write addresses = ["{ip_network(address)}"]')
+        raise BadSpelling(f"{quote(text)} is an address; {_as_network(ip_network(address))}")
     if rest.startswith("["):
         raise BadSpelling(f"{quote(text)} has brackets, which are for IPv6 addresses; write the name alone")
     if ":" in rest:
@@ -166,7 +172,7 @@ def _refuse_literal(text: str, rest: str) -> None:
 
 def _network_fault(text: str) -> str:
     try:
-        return f'{quote(text)} has host bits set; write "{ip_network(text, strict=False)}"'
+        return f'{quote(text)} has host bits or a netmask; write "{ip_network(text, strict=False)}"'
     except ValueError:
         return f'{quote(text)} is no network; write it as "10.1.0.0/16" or "10.1.2.3/32", names under hosts'
 

@@ -172,9 +172,11 @@ def _refuse_literal(text: str, rest: str) -> None:
 
 def _network_fault(text: str) -> str:
     try:
-        return f'{quote(text)} has host bits or a netmask; write "{ip_network(text, strict=False)}"'
+        if "%" not in text:
+            return f'{quote(text)} has host bits or a netmask; write "{ip_network(text, strict=False)}"'
     except ValueError:
-        return f'{quote(text)} is no network; write it as "10.1.0.0/16" or "10.1.2.3/32", names under hosts'
+        pass
+    return f'{quote(text)} is no network; write it as "10.1.0.0/16" or "10.1.2.3/32", names under hosts'
 
 
 def _without(network: Network) -> str:

@@ -18,13 +18,14 @@ from policy.destination import Destination
 from policy.errors import BadClient
 from policy.verdict import Reason
 from proxy.client_hello import ClientHelloReader, Hello
+from proxy.refusal import TLS_NAME_REFUSED
 
 TLS_PORT: Final = 443
 HTTP_PORT: Final = 80
 TLS_HANDSHAKE: Final = 0x16
 """ContentType of a record that holds a ClientHello (RFC 8446 §5.1)."""
 
-ALERTS: Final = {Reason.SNI_MISMATCH: b"\x15\x03\x03\x00\x02\x02\x70", Reason.SNI_MISSING: b"\x15\x03\x03\x00\x02\x02\x6d"}
+ALERTS: Final = {Reason.SNI_MISMATCH: TLS_NAME_REFUSED, Reason.SNI_MISSING: b"\x15\x03\x03\x00\x02\x02\x6d"}
 """The fatal alert that tells a TLS client the cause (RFC 8446 §6.2): unrecognized_name, missing_extension."""
 
 

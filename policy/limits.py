@@ -14,6 +14,12 @@ EDNS_PAYLOAD_BYTES: Final = 1232
 
 # --- our choice
 
+POLICY_CHARS: Final = 4_194_304
+"""One policy file; 5,000 networks and as many hosts take about 0.3 MB."""
+IDLE_LEAST_S: Final = 600
+"""Least `idle_s` a policy may set: below ten minutes quiet tunnels that are alive get cut."""
+SHOWN_CHARS: Final = 256
+"""Hostile text in a message or a record: enough to recognise a name of 253 bytes, too little to fill a disk."""
 CNAME_LINKS_COUNT: Final = 8
 """Links of one CNAME chain; public names stay under 6."""
 HTTP_HEAD_BYTES: Final = 32_768

@@ -30,6 +30,8 @@ CLIENT_HELLO_BYTES: Final = 65_536
 """One ClientHello over all its records; post-quantum key shares need about 2 KiB."""
 CONNECT_STAGGER_S: Final = 0.25
 """From one connection attempt to the next address's, while none has answered (RFC 8305 §5 recommends 250 ms)."""
+GREETING_READ_BYTES: Final = 16_384
+"""Most bytes read at once while a request is awaited."""
 COPY_BYTES: Final = 65_536
 """Most bytes read at once, and so the most one stalled direction of a tunnel holds."""
 LINGER_S: Final = 5.0

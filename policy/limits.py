@@ -50,10 +50,14 @@ LISTEN_BACKLOG_COUNT: Final = 4_096
 """Connections the kernel keeps until they are accepted; it takes the lesser of this and net.core.somaxconn."""
 ACCEPT_COUNT: Final = 64
 """Connections accepted in one turn, so that accepting starves nobody."""
+OVER_LIMIT_COUNT: Final = 256
+"""Clients above `connections_count` that are still listened to, so that each is told 503 in its protocol; more are reset."""
 ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
 """Between two looks whether what was written before a reset has left."""
+PARENT_POLL_S: Final = 1.0
+"""Between two looks whether the parent process lives; the kernel's own signal comes sooner, this one always."""
 DEAD_TIMERS_COUNT: Final = 64
 """Cancelled timers that may always lie in the loop's heap."""
 CRASH_REPEAT_S: Final = 60.0

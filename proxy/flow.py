@@ -64,7 +64,9 @@ class Flow:
         self._linger: Linger | None = None
         self.state = State.GREETING
         session.clients_count += 1
-        self._timer = plane.loop.call_at(plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late)
+        self._timer = plane.loop.call_at(
+            plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late
+        )
         plane.loop.watch(client.fileno(), IN, self._greet)
 
     def cut(self, closed_by: str) -> None:
@@ -81,7 +83,9 @@ class Flow:
     def fail(self, error: Exception) -> None:
         """Refuse as `internal-error`: one of our callbacks raised (see `proxy.loop.Fails`)."""
         if self.state in {State.GREETING, State.OPENING}:
-            self.state = State.LINGERING  # should saying it fail as well, the flow is reset and not tried again
+            self.state = (
+                State.LINGERING
+            )  # should saying it fail as well, the flow is reset and not tried again
             detail = f"{type(error).__name__} inside the proxy; its standard error has the trace."
             self._plane.loop.guard(self._refuse, Verdict(False, Reason.INTERNAL_ERROR, detail=detail))
             if self._linger is not None:
@@ -168,6 +172,7 @@ class Flow:
         assert asked is not None
         self._opened = opened
         self._opened_s = self._plane.loop.now_s
+        self.state = State.CARRYING
         if self._say(socks5(0) if asked.entry == "socks5" else ESTABLISHED):
             self._carry(opened, asked)
 
@@ -175,7 +180,6 @@ class Flow:
         assert opened.upstream is not None
         plane = self._plane
         plane.loop.forget(self._client.fileno())
-        self.state = State.CARRYING
         self._tunnel = Tunnel(
             plane.loop,
             self._client,
@@ -201,7 +205,11 @@ class Flow:
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
-            self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
+            self._record(
+                replace(
+                    opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail
+                )
+            )
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
         self._end()
 
@@ -234,7 +242,9 @@ class Flow:
         if record_id is None:
             record_id = self._record(verdict)
         if asked is None:
-            self._say_last(self._reader.refused(BadClient(verdict.reason, verdict.detail), verdict, record_id))
+            self._say_last(
+                self._reader.refused(BadClient(verdict.reason, verdict.detail), verdict, record_id)
+            )
         else:
             self._say_last(
                 render(asked.entry, verdict, asked.destination, record_id, accepts_json=asked.accepts_json)
@@ -279,15 +289,20 @@ class Flow:
 
     def _gone(self) -> None:
         """The client is gone, or is to be: give everything back at once."""
+        self._release()
+        self._plane.loop.forget(self._client.fileno())
+        reset(self._client)
+        self._end()
+
+    def _release(self) -> None:
+        """Stop the gate, or close what it opened and nobody took."""
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
-        self._plane.loop.forget(self._client.fileno())
-        reset(self._client)
         if self._opened is not None and self._opened.upstream is not None:
             self._opened.upstream.close()
             self._record_end("client")
-        self._end()
+            self._opened = None
 
     def _end(self) -> None:
         """Give back the place in the session. Harmless to repeat."""

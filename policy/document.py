@@ -63,9 +63,7 @@ def _ports(value: object) -> range:
 
 def _moment(value: object) -> float:
     if not isinstance(value, datetime):
-        raise BadSpelling(
-            f"{_kind(value)} where a moment is wanted; write it without quotes: 2027-01-31T00:00:00Z"
-        )
+        raise BadSpelling(f"{_kind(value)} where a moment is wanted; write it without quotes: 2027-01-31T00:00:00Z")
     if value.tzinfo is None:
         raise BadSpelling(f"a moment without its offset from UTC; write {value.isoformat()}Z")
     return value.timestamp()
@@ -73,9 +71,7 @@ def _moment(value: object) -> float:
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise BadSpelling(
-            "a name that is empty, longer than 80 characters or has controls; write a short phrase"
-        )
+        raise BadSpelling("a name that is empty, longer than 80 characters or has controls; write a short phrase")
     return value
 
 
@@ -87,18 +83,14 @@ def _header(value: str) -> str:
 
 def _injected(value: str) -> str:
     if not _INJECTED.fullmatch(value):
-        raise BadSpelling(
-            "a value with characters no header may have; write plain ASCII, secrets as {secret:name}"
-        )
+        raise BadSpelling("a value with characters no header may have; write plain ASCII, secrets as {secret:name}")
     return value
 
 
 def _reason(value: str) -> Reason:
     if value not in list(Reason):
         close = get_close_matches(value, list(Reason), n=1)
-        raise BadSpelling(
-            f"{quote(value)} is no reason; write {quote(close[0]) if close else 'one of docs/policy.md'}"
-        )
+        raise BadSpelling(f"{quote(value)} is no reason; write {quote(close[0]) if close else 'one of docs/policy.md'}")
     return Reason(value)
 
 
@@ -397,4 +389,6 @@ def _kind(value: object) -> str:
         list: "a list",
         dict: "a table",
     }
-    return f"{names.get(type(value), 'a moment' if isinstance(value, datetime) else 'a date or time')} ({_shown(value)})"
+    return (
+        f"{names.get(type(value), 'a moment' if isinstance(value, datetime) else 'a date or time')} ({_shown(value)})"
+    )

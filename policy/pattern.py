@@ -35,9 +35,7 @@ def read_pattern(text: str) -> HostPattern:
     if text != text.strip():
         raise BadSpelling(f"{quote(text)} has spaces around it; write {quote(text.strip())}")
     if "@" in text:
-        raise BadSpelling(
-            f"{quote(text)} carries a user; write only the host {quote(text.rpartition('@')[2])}"
-        )
+        raise BadSpelling(f"{quote(text)} carries a user; write only the host {quote(text.rpartition('@')[2])}")
     if "/" in text:
         raise BadSpelling(f"{quote(text)} is {_slashed(text)}")
     below = text.startswith("*.")
@@ -108,16 +106,12 @@ def read_ports(value: int | str) -> range:
             raise BadSpelling(f"{value} is no port; write a number from 1 to 65535")
         return range(value, value + 1)
     first, dash, last = value.partition("-")
-    if not (
-        dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)
-    ):
+    if not (dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)):
         raise BadSpelling(
             f'{quote(value)} is no range of ports; write "9000-9010", and one port as a number without quotes'
         )
     if not first or not last or not 1 <= int(first) <= int(last) <= 65_535:
-        raise BadSpelling(
-            f"{quote(value)} is no range of ports; write the lower one first, both from 1 to 65535"
-        )
+        raise BadSpelling(f"{quote(value)} is no range of ports; write the lower one first, both from 1 to 65535")
     return range(int(first), int(last) + 1)
 
 
@@ -186,9 +180,7 @@ def _without(network: Network) -> str:
         return "; remove it"
     if len(rest) > _SUGGESTED_COUNT:
         return "; write only the subnets that are needed"
-    return "; write " + ", ".join(
-        f'"{part}"' for part in sorted(rest, key=lambda part: int(part.network_address))
-    )
+    return "; write " + ", ".join(f'"{part}"' for part in sorted(rest, key=lambda part: int(part.network_address)))
 
 
 def _cut(network: Network, hole: Network) -> Iterator[Network]:

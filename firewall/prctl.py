@@ -39,7 +39,7 @@ def adopt_orphans() -> None:
 
 
 def gain_nothing() -> None:
-    """No set-uid program gives this process or its children anything from now on."""
+    """Let no set-uid program give this process or its children anything from now on."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
 
 
@@ -52,7 +52,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def keep_mounts_private() -> None:
-    """What this process mounts from now on is seen by nobody else (mount_namespaces(7)); needs its own mount namespace."""
+    """Let nobody else see what this process mounts from now on (mount_namespaces(7)); needs a mount namespace of its own."""
     if _libc().mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None):
         raise OSError(ctypes.get_errno(), "make mounts private")
 

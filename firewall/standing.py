@@ -12,11 +12,11 @@ CAP_SYS_ADMIN: Final = 21
 
 
 class Range(NamedTuple):
-    """One line of a uid_map: `count` ids from `inside` are those from `outside` in the parent (user_namespaces(7))."""
+    """One line of a uid_map: `size` ids from `inside` are those from `outside` in the parent (user_namespaces(7))."""
 
     inside: int
     outside: int
-    count: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,30 @@ class Standing:
     may_set_groups: bool
 
     def may(self, *capabilities: int) -> bool:
-        """Every one of `capabilities` is effective."""
+        """Tell whether every one of `capabilities` is effective."""
         return all(self.capabilities >> number & 1 for number in capabilities)
 
     @property
     def may_switch(self) -> bool:
         """Another uid exists here and this process can become it and give it a directory."""
-        ids_count = sum(each.count for each in self.uids)
+        ids_count = sum(each.size for each in self.uids)
         return self.may(CAP_CHOWN, CAP_SETGID, CAP_SETUID) and self.may_set_groups and ids_count > 1
 
     def outside_uid(self, uid: int) -> int | None:
-        """The uid that `uid` is in the parent user namespace; None when it is not mapped."""
+        """Give the uid that `uid` is in the parent user namespace; None when it is not mapped."""
         for each in self.uids:
-            if each.inside <= uid < each.inside + each.count:
+            if each.inside <= uid < each.inside + each.size:
                 return each.outside + uid - each.inside
         return None
 
 
 def read_ranges(text: str) -> tuple[Range, ...]:
-    """The lines of /proc/PID/uid_map or gid_map."""
+    """Read the lines of /proc/PID/uid_map or gid_map."""
     return tuple(Range(*map(int, line.split())) for line in text.splitlines() if line.strip())
 
 
 def read(proc: Path = Path("/proc/self")) -> Standing:
-    """The standing of this process now."""
+    """Read the standing of this process now."""
     status = (proc / "status").read_text("ascii", "replace")
     effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
     return Standing(
@@ -65,7 +65,7 @@ def read(proc: Path = Path("/proc/self")) -> Standing:
 
 
 def remedy(error: OSError | None = None, sysctls: Path = Path("/proc/sys")) -> str:
-    """What most likely forbids a namespace here, and what a person would change; one sentence.
+    """Say what most likely forbids a namespace here, and what a person would change; one sentence.
 
     Reads user.max_user_namespaces, user.max_net_namespaces and the two distributions' own switches.
     """
@@ -80,7 +80,9 @@ def remedy(error: OSError | None = None, sysctls: Path = Path("/proc/sys")) -> s
         if value(name) == "0":
             return f"{name} is 0 here: set it with `sysctl {name}=15000`, or lift that limit from the container."
     if value("kernel.unprivileged_userns_clone") == "0":
-        return "ordinary users may not make user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, or run as root."
+        return (
+            "ordinary users may not make user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, or run as root."
+        )
     if value("kernel.apparmor_restrict_unprivileged_userns") == "1":
         return (
             "AppArmor restricts user namespaces: give bwrap and this Python a profile with `userns,`, "

@@ -28,13 +28,16 @@ class Account:
     @property
     def seen_as(self) -> tuple[int, int]:
         """`(uid, gid)` inside the sandbox."""
-        return (self.uid if self.inner_uid < 0 else self.inner_uid, self.gid if self.inner_gid < 0 else self.inner_gid)
+        return (
+            self.uid if self.inner_uid < 0 else self.inner_uid,
+            self.gid if self.inner_gid < 0 else self.inner_gid,
+        )
 
 
 def choose(
     standing: Standing, mine: tuple[int, int], owner: tuple[int, int], path: str, taken: Collection[int] = ()
 ) -> Account:
-    """The account for the workspace at the real `path`, owned by `owner`, started by a process with the ids `mine`.
+    """Choose the account for the workspace at the real `path`, owned by `owner`, started by a process with the ids `mine`.
 
     A process that may switch users becomes the workspace's owner, or, where root owns it, a uid of its own derived from the
     path and not among `taken`. One that may not stays who it is. Raises `Broken` where that would be the host's root.
@@ -58,9 +61,12 @@ def choose(
 
 def _derive(ranges: tuple[Range, ...], path: str, taken: Collection[int]) -> int:
     first, count = WORKSPACE_UID_FIRST, WORKSPACE_UID_COUNT
-    if not any(each.inside <= first and first + count <= each.inside + each.count for each in ranges):
-        widest = max(ranges, key=lambda each: each.count)
-        first, count = widest.inside + widest.count // 2, max(1, widest.count // 2 - 1)  # the upper half: no login users
+    if not any(each.inside <= first and first + count <= each.inside + each.size for each in ranges):
+        widest = max(ranges, key=lambda each: each.size)
+        first, count = (
+            widest.inside + widest.size // 2,
+            max(1, widest.size // 2 - 1),
+        )  # the upper half: no login users
     start = int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest()[:8], "big")
     for step in range(count):
         uid = first + (start + step) % count
@@ -70,7 +76,7 @@ def _derive(ranges: tuple[Range, ...], path: str, taken: Collection[int]) -> int
 
 
 def taken_uids(etc: Path = Path("/etc")) -> frozenset[int]:
-    """Uids of /etc/passwd that lie where workspaces' uids do, and the whole of each /etc/subuid range that reaches there."""
+    """Read the uids of /etc/passwd that lie where workspaces' uids do, and the whole of each /etc/subuid range that reaches there."""
     first, after = WORKSPACE_UID_FIRST, WORKSPACE_UID_FIRST + WORKSPACE_UID_COUNT
     found: set[int] = set()
     for name, start_at, count_at in (("passwd", 2, None), ("subuid", 1, 2), ("subgid", 1, 2)):

@@ -9,16 +9,36 @@ from policy.errors import Broken
 from sandbox.plan import Plan
 
 ETC: Final = (
-    *("/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies", "/etc/pki/tls"),
-    *("/etc/pki/ca-trust", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone"),
-    *("/etc/mime.types", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/os-release"),
+    *(
+        "/etc/alternatives",
+        "/etc/ca-certificates",
+        "/etc/ca-certificates.conf",
+        "/etc/crypto-policies",
+        "/etc/pki/tls",
+    ),
+    *(
+        "/etc/pki/ca-trust",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+        "/etc/localtime",
+        "/etc/timezone",
+    ),
+    *(
+        "/etc/mime.types",
+        "/etc/protocols",
+        "/etc/services",
+        "/etc/ssl/certs",
+        "/etc/ssl/openssl.cnf",
+        "/etc/os-release",
+    ),
     *("/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d", "/etc/ssh/ssh_known_hosts"),
 )
 """Shown read-only where they exist. Nothing that may hold a credential: no gitconfig, no pip.conf, no npmrc, no ssl/private."""
 
 
 def find(search_path: str) -> str:
-    """Absolute path of bwrap by the caller's PATH; entries that are not absolute are passed over. Raises `Broken`."""
+    """Find the absolute path of bwrap by the caller's PATH; entries that are not absolute are passed over. Raises `Broken`."""
     for directory in search_path.split(":"):
         candidate = Path(directory, "bwrap")
         if directory.startswith("/") and os.access(candidate, os.X_OK):
@@ -30,7 +50,7 @@ def find(search_path: str) -> str:
 
 
 def contents(plan: Plan) -> dict[str, str]:
-    """Files of the sandbox that are written for it, by path: whoever it runs as has a name, and no name resolves by DNS."""
+    """Write the files of the sandbox that are its own, by path: whoever it runs as has a name, and no name resolves by DNS."""
     uid, gid = plan.account.seen_as
     return {
         "/etc/passwd": (
@@ -47,12 +67,12 @@ def contents(plan: Plan) -> dict[str, str]:
 
 
 def _field(path: str) -> str:
-    """A path as a field of passwd(5), which cannot hold a colon or the end of a line."""
+    """Write a path as a field of passwd(5), which cannot hold a colon or the end of a line."""
     return "/" if ":" in path or "\n" in path else path
 
 
 def arguments(plan: Plan, *, workspace_fd: int, status_fd: int, files: Mapping[str, int]) -> list[str]:
-    """Bubblewrap's options for `plan` (bwrap(1)), without its name and the command.
+    """Write bubblewrap's options for `plan` (bwrap(1)), without its name and the command.
 
     The network namespace is joined before bubblewrap starts, so it is not unshared here. `files` maps a path of `contents`
     to a descriptor that holds it.

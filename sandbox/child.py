@@ -19,6 +19,17 @@ _FAILED: Final = 125
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """A plan and the things it is carried out with."""
+
+    plan: Plan
+    program: str
+    """Absolute path of bubblewrap."""
+    namespace: Namespace
+    workspace: Workspace
+
+
+@dataclass(frozen=True, slots=True)
 class Ends:
     """The command's three streams: descriptors of pipes that it holds the far ends of."""
 
@@ -27,14 +38,13 @@ class Ends:
     stderr: int
 
 
-def become(
-    plan: Plan, program: str, namespace: Namespace, workspace: Workspace, ends: Ends, status_fd: int, parent: int
-) -> NoReturn:
-    """Be bubblewrap at `program`, set up for `plan`. For a forked, single-threaded child of `parent`; never returns.
+def become(launch: Launch, ends: Ends, status_fd: int, parent: int) -> NoReturn:
+    """Be bubblewrap, set up for the launch's plan. For a forked, single-threaded child of `parent`; never returns.
 
     What goes wrong here is said on the command's standard error, and the missing exit-code record on `status_fd` tells the
     keeper that the command never ran.
     """
+    plan, namespace, workspace = launch.plan, launch.namespace, launch.workspace
     try:
         prctl.die_with_parent(parent)
         for number, fd in enumerate((ends.stdin, ends.stdout, ends.stderr)):
@@ -52,7 +62,9 @@ def become(
             namespace.join()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.umask(0o022)
-        files = {path: _memory_file(text.encode("utf-8", "surrogateescape")) for path, text in bwrap.contents(plan).items()}
+        files = {
+            path: _memory_file(text.encode("utf-8", "surrogateescape")) for path, text in bwrap.contents(plan).items()
+        }
         options = bwrap.arguments(plan, workspace_fd=workspace_fd, status_fd=status_fd, files=files)
         # Bubblewrap's own command line can be read inside as /proc/1/cmdline, so the options come from a descriptor.
         options_fd = _memory_file(b"".join(os.fsencode(each) + b"\0" for each in options))
@@ -63,7 +75,7 @@ def become(
         os.chdir("/")
         prctl.die_with_parent(parent)  # a change of credentials cleared it
         command = (*bwrap.LAUNCH, *plan.command)
-        os.execve(program, ["bwrap", "--args", str(options_fd), "--", *command], dict(plan.environment))
+        os.execve(launch.program, ["bwrap", "--args", str(options_fd), "--", *command], dict(plan.environment))
     except BaseException as error:  # noqa: BLE001 - a forked child must not return into its parent's frames
         os.write(2, f"sandbox: {error}\n".encode("utf-8", "replace"))
     finally:

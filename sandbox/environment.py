@@ -13,7 +13,7 @@ _ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+){0,2}", re.ASCII)
 
 
 def compose(workspace: str, *, proxied: bool, caller: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment. Of the caller's, only TZ is read, and only a zone's name.
+    """Write the whole environment. Of the caller's, only TZ is read, and only a zone's name.
 
     One HTTP proxy URL in every variable, upper and lower case: it is the one spelling that curl, git, pip, npm, Python, Go,
     Java's tools and gRPC all read alike. The variables are comfort; the namespace has no other way out with or without them.
@@ -31,7 +31,12 @@ def compose(workspace: str, *, proxied: bool, caller: Mapping[str, str]) -> dict
         made["TZ"] = zone
     if proxied:
         url = f"http://127.0.0.1:{PROXY_PORT}"
-        for name, value in (("HTTP_PROXY", url), ("HTTPS_PROXY", url), ("ALL_PROXY", url), ("NO_PROXY", NO_PROXY)):
+        for name, value in (
+            ("HTTP_PROXY", url),
+            ("HTTPS_PROXY", url),
+            ("ALL_PROXY", url),
+            ("NO_PROXY", NO_PROXY),
+        ):
             made[name] = made[name.lower()] = value
         made["NODE_USE_ENV_PROXY"] = "1"  # Node's fetch reads the variables only when told to (Node 22.21 and 24)
     return made

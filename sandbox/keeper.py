@@ -14,20 +14,15 @@ from socket import socket
 from typing import Final, NoReturn
 
 from firewall import prctl
-from firewall.namespace import Namespace
 from policy.limits import ACKNOWLEDGE_S
 from sandbox import child
-from sandbox.child import Ends
-from sandbox.plan import Plan
-from sandbox.workspace import Workspace
+from sandbox.child import Ends, Launch
 
 _STEP_S: Final = 0.0005
 
 
-def keep(
-    plan: Plan, program: str, namespace: Namespace, workspace: Workspace, ends: Ends, channel: socket
-) -> NoReturn:
-    """Start the plan's command and hold it to its end; for a forked child, never returns.
+def keep(launch: Launch, ends: Ends, channel: socket) -> NoReturn:
+    """Start the launch's command and hold it to its end; for a forked child, never returns.
 
     Reads any message on `channel`, or its end, as "end it now". Sends one JSON object: `status` (the command's exit status,
     null when it never ended by itself or never ran), `timed_out`, `acknowledged`.
@@ -37,7 +32,7 @@ def keep(
         prctl.adopt_orphans()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
-        _Keeper(channel).hold(plan, program, namespace, workspace, ends)
+        _Keeper(channel).hold(launch, ends)
     except BaseException as bug:  # noqa: BLE001 - a forked child must not return into its parent's frames
         end_children(time.monotonic() + ACKNOWLEDGE_S)
         channel.send(json.dumps({"fault": repr(bug)}).encode())
@@ -52,13 +47,13 @@ class _Keeper:
         self._record = b""
         self._status: int | None = None
 
-    def hold(self, plan: Plan, program: str, namespace: Namespace, workspace: Workspace, ends: Ends) -> None:
+    def hold(self, launch: Launch, ends: Ends) -> None:
         record_fd, status_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            child.become(plan, program, namespace, workspace, ends, status_fd, me)
-        until_s = time.monotonic() + plan.timeout_s
+            child.become(launch, ends, status_fd, me)
+        until_s = time.monotonic() + launch.plan.timeout_s
         outer_fd = os.pidfd_open(pid)
         _let_go_of_all_but({self._channel.fileno(), record_fd, outer_fd})
         watched = select.epoll()
@@ -129,7 +124,9 @@ def end_children(until_s: float, spare: frozenset[int] = frozenset()) -> bool:
         if not mine:
             return True
         for pid in mine:
-            os.kill(pid, signal.SIGKILL)  # a child that has ended is a zombie until it is reaped: this cannot hit a stranger
+            os.kill(
+                pid, signal.SIGKILL
+            )  # a child that has ended is a zombie until it is reaped: this cannot hit a stranger
             if os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() > until_s:
                 return False
         time.sleep(_STEP_S)

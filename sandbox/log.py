@@ -13,12 +13,12 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def spool(workspace: Workspace) -> BinaryIO:
-    """An unnamed file on the workspace's file system: the command cannot find it, and it is gone if we are."""
-    return tempfile.TemporaryFile(dir=f"/proc/self/fd/{workspace.fd}", buffering=0)  # type: ignore[return-value]
+    """Open an unnamed file on the workspace's file system: the command cannot find it, and it is gone if we are."""
+    return tempfile.TemporaryFile(dir=f"/proc/self/fd/{workspace.fd}", buffering=0)
 
 
 def save(source: BinaryIO, workspace: Workspace, account: Account, name: str) -> str:
-    """Copy a spool to `.stockade/outputs/NAME` in the workspace, as the account's user; its path.
+    """Copy a spool to `.stockade/outputs/NAME` in the workspace, as the account's user, and give its path.
 
     Each step is taken from the step before, by descriptor and following no link (openat(2)): where the command left a
     symbolic link, or anything else in the way, this raises OSError. Root does it as a child that became that user, so that

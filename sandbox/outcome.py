@@ -32,6 +32,6 @@ class Outcome:
 
 
 def signal_of(status: int) -> int | None:
-    """The signal that an exit status of 128 + n stands for."""
+    """Give the signal that an exit status of 128 + n stands for."""
     number = status - _SIGNALS_FIRST
     return number if 0 < number <= _SIGNALS_LAST else None

@@ -24,7 +24,16 @@ type Network = Literal["proxied", "offline"]
 
 _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _MASKED: Final = (
-    *("keys", "key-users", "kallsyms", "timer_list", "sched_debug", "kpagecount", "kpageflags", "kpagecgroup"),
+    *(
+        "keys",
+        "key-users",
+        "kallsyms",
+        "timer_list",
+        "sched_debug",
+        "kpagecount",
+        "kpageflags",
+        "kpagecgroup",
+    ),
     *("vmallocinfo", "slabinfo", "config.gz", "latency_stats"),
 )
 
@@ -58,12 +67,12 @@ class Plan:
 
 
 def read_host(root: Path = Path("/")) -> Host:
-    """The layout of this machine."""
+    """Read the layout of this machine."""
     links: list[tuple[str, str | None]] = []
     for name in _LINKS:
         entry = root / name[1:]
         if entry.is_symlink():
-            links.append((name, os.readlink(entry)))
+            links.append((name, str(entry.readlink())))
         elif entry.is_dir():
             links.append((name, None))
     masked = tuple(f"/proc/{name}" for name in _MASKED if (root / "proc" / name).exists())
@@ -80,7 +89,7 @@ def lay(
     caller: Mapping[str, str],
     timeout_s: float = COMMAND_S,
 ) -> Plan:
-    """A plan for `command`; raises `Broken` for one that could not be started as it is written."""
+    """Make a plan for `command`; raises `Broken` for one that could not be started as it is written."""
     if not command:
         raise Broken("command: none was given; write it after `--`")
     if command[0].startswith("-") or not command[0]:

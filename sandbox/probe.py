@@ -3,22 +3,20 @@
 from dataclasses import replace
 
 from firewall import standing
-from firewall.namespace import Namespace
 from policy.errors import Broken
 from policy.limits import PROBE_S
 from proxy.loop import Loop
-from sandbox.plan import Plan
+from sandbox.child import Launch
 from sandbox.supervisor import Supervisor
-from sandbox.workspace import Workspace
 
 _WITNESS = "sandbox is up"
 
 
-def require(plan: Plan, program: str, namespace: Namespace, workspace: Workspace) -> None:
-    """Start the plan's sandbox with a command that only says so; raises `Broken` with bubblewrap's words and the remedy."""
-    trial = replace(plan, command=("echo", _WITNESS), timeout_s=PROBE_S)
+def require(launch: Launch) -> None:
+    """Start the launch's sandbox with a command that only says so; raises `Broken` with bubblewrap's words and the remedy."""
+    trial = replace(launch.plan, command=("echo", _WITNESS), timeout_s=PROBE_S)
     loop = Loop()
-    supervisor = Supervisor(loop, trial, program, namespace, workspace)
+    supervisor = Supervisor(loop, replace(launch, plan=trial))
     try:
         supervisor.start()
         while supervisor.outcome is None:

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from firewall import prctl
-from firewall.namespace import Namespace
 from policy.limits import ACKNOWLEDGE_S
 from proxy.loop import IN, Loop
 from sandbox import keeper, log
 from sandbox.capture import Capture
-from sandbox.child import Ends
+from sandbox.child import Ends, Launch
 from sandbox.outcome import FAILED, TIMED_OUT, Outcome, signal_of
-from sandbox.plan import Plan
 from sandbox.relay import Relay
-from sandbox.workspace import Workspace
 
 _READ_BYTES: Final = 65_536
 
@@ -35,19 +32,15 @@ class Supervisor:
     def __init__(
         self,
         loop: Loop,
-        plan: Plan,
-        program: str,
-        namespace: Namespace,
-        workspace: Workspace,
+        launch: Launch,
         *,
         live: tuple[int, int] | None = None,
         stdin: int | None = None,
     ) -> None:
         self._loop = loop
-        self._plan = plan
-        self._program = program
-        self._namespace = namespace
-        self._workspace = workspace
+        self._launch = launch
+        self._plan = launch.plan
+        self._workspace = launch.workspace
         self._live = live
         self._stdin = stdin
         self._relays: list[Relay] = []
@@ -73,7 +66,7 @@ class Supervisor:
         if self._keeper == 0:
             self._channel.close()
             ends = Ends(stdin_end, stdout_end, stderr_end)
-            keeper.keep(self._plan, self._program, self._namespace, self._workspace, ends, theirs)
+            keeper.keep(self._launch, ends, theirs)
         theirs.close()
         for fd in (stdin_end, stdout_end, stderr_end):
             os.close(fd)
@@ -84,9 +77,7 @@ class Supervisor:
             if self._live is None:
                 self._loop.watch(fd, IN, self._taker(fd, self._captures[number]))
             else:
-                self._relays.append(
-                    Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended)
-                )
+                self._relays.append(Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended))
 
     def end(self, *, by_signal: int | None = None, failure: str | None = None) -> None:
         """End the command and everything in it now; the outcome names the signal that asked or the failure that forced it."""
@@ -128,7 +119,7 @@ class Supervisor:
         self._finish()
 
     def _hear(self, _mask: int) -> None:
-        """The keeper's report, or its end without one: then what it held came to us, and we end it."""
+        """Take the keeper's report, or its end without one: then what it held came to us, and we end it."""
         message = self._channel.recv(4096)
         if message:
             said = json.loads(message)
@@ -183,7 +174,7 @@ class Supervisor:
         )
 
     def _keep(self, capture: Capture, name: str) -> tuple[bytes, tuple[str, ...]]:
-        """A stream's bytes, and the log's path when it was too long: written now that nothing of the command is alive."""
+        """Give a stream's bytes, and the log's path when it was too long: written now that nothing of the command is alive."""
         if not capture.truncated:
             return capture.kept(), ()
         where: str | None = None
@@ -191,9 +182,7 @@ class Supervisor:
         if capture.file is not None and self._report is not None and self._report["acknowledged"]:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
             try:
-                where = log.save(
-                    capture.file, self._workspace, self._plan.account, f"{stamp}-{os.getpid()}.{name}"
-                )
+                where = log.save(capture.file, self._workspace, self._plan.account, f"{stamp}-{os.getpid()}.{name}")
             except OSError as error:
                 fault = error
         if capture.file is not None:

@@ -16,7 +16,19 @@ _NEVER: Final = frozenset(
     "/ /home /root /var /var/tmp /var/lib /var/log /var/run /tmp /opt /srv /mnt /media /run /run/user".split()
 )
 """Directories that are never a workspace, though what lies under them may be."""
-_NEVER_UNDER: Final = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/boot", "/dev", "/proc", "/sys")
+_NEVER_UNDER: Final = (
+    "/usr",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/boot",
+    "/dev",
+    "/proc",
+    "/sys",
+)
 """Trees that are never a workspace: the system's own, and those a sandbox mounts itself."""
 
 
@@ -69,13 +81,13 @@ def open_at(path: str) -> Workspace:
 
 
 def make() -> Workspace:
-    """A fresh private directory, removed when it is closed."""
+    """Make a fresh private directory, removed when it is closed."""
     made = open_at(tempfile.mkdtemp(prefix="stockade-"))
     return Workspace(made.path, made.fd, made.owner, fresh=True)
 
 
 def _open_and_retry(_call: Callable[..., object], path: str, error: BaseException) -> None:
-    """A command may leave directories that their owner cannot read: open them and remove again, else leave them be."""
+    """Open a directory that a command left closed to its owner, and remove again."""
     entry = Path(path)
     try:
         parent = entry.parent

@@ -12,6 +12,7 @@ from policy.errors import Broken
 from policy.limits import COMMAND_S, PROXY_PORT
 from proxy.loop import Loop
 from sandbox import account, bwrap, plan, probe, workspace
+from sandbox.child import Launch
 from sandbox.outcome import Outcome
 from sandbox.plan import Network
 from sandbox.supervisor import Supervisor
@@ -58,7 +59,9 @@ def run(request: Request) -> Ran:
     """Run the request's command to its end. Raises `Broken` or `BadPolicy` where it could not be started as asked."""
     network = request.effective_network
     if network == "proxied" and not request.policies:
-        raise Broken("network proxied: no policy was given, so nothing could be reached; add --policy FILE, or --net offline")
+        raise Broken(
+            "network proxied: no policy was given, so nothing could be reached; add --policy FILE, or --net offline"
+        )
     if network == "offline" and request.policies:
         raise Broken("network offline: the policy given would never be asked; drop --policy, or use --net proxied")
     with ExitStack() as stack:
@@ -66,9 +69,7 @@ def run(request: Request) -> Ran:
         space = workspace.make() if request.workspace is None else workspace.open_at(request.workspace)
         stack.callback(space.close)
         here = standing.read()
-        who = account.choose(
-            here, (os.geteuid(), os.getegid()), space.owner, space.path, account.taken_uids()
-        )
+        who = account.choose(here, (os.geteuid(), os.getegid()), space.owner, space.path, account.taken_uids())
         made = plan.lay(
             request.command,
             workspace=space.path,
@@ -82,12 +83,11 @@ def run(request: Request) -> Ran:
         cordon = namespace.make(endpoints, account=(who.uid, who.gid) if who.switched else None)
         stack.callback(cordon.close)
         claimed = space.claim(who)
-        probe.require(made, program, cordon, space)
+        launch = Launch(made, program, cordon, space)
+        probe.require(launch)
         loop = Loop()
         stack.callback(loop.close)
-        supervisor = Supervisor(
-            loop, made, program, cordon, space, live=None if request.captured else (1, 2), stdin=0
-        )
+        supervisor = Supervisor(loop, launch, live=None if request.captured else (1, 2), stdin=0)
         _watch_signals(supervisor)
         supervisor.start()
         while supervisor.outcome is None:

@@ -4,9 +4,8 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -16,14 +15,20 @@ from sandbox.outcome import FAILED, Outcome
 from stockade.run_session import BACKENDS, Ran, Request, run
 
 
+_USAGE: Final = 2
+"""The status of a usage error in click, which typer may or may not hold a copy of."""
+
+
 class _Group(TyperGroup):
     """Its own mistakes in the command line exit with 125, since 2 is a status that a command may have."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the command line; a usage error leaves with Stockade's status."""
         try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            error.exit_code = FAILED
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            if getattr(error, "exit_code", None) == _USAGE:
+                vars(error)["exit_code"] = FAILED
             raise
 
 
@@ -40,10 +45,12 @@ Example:  stockade run --policy allow.toml --workspace . -- pip download request
 @app.callback(invoke_without_command=True, epilog=_EPILOG)
 def command(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="CMD...", help="The command and its arguments, best after `--`.")
+        list[str] | None,
+        typer.Argument(metavar="CMD...", help="The command and its arguments, best after `--`."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="FILE", help="A policy file; each further one is a layer.")
+        list[str] | None,
+        typer.Option("--policy", metavar="FILE", help="A policy file; each further one is a layer."),
     ] = None,
     workspace: Annotated[
         str | None,
@@ -55,15 +62,14 @@ def command(
     ] = None,
     net: Annotated[
         str | None,
-        typer.Option(
-            metavar="proxied|offline", help="Default: proxied when a policy is given, offline otherwise."
-        ),
+        typer.Option(metavar="proxied|offline", help="Default: proxied when a policy is given, offline otherwise."),
     ] = None,
     backend: Annotated[
         str, typer.Option(metavar="NAME", help=f"What confines the command: {', '.join(BACKENDS)}.")
     ] = BACKENDS[0],
     timeout: Annotated[
-        float, typer.Option(metavar="S", help=f"Seconds until everything is killed, up to {COMMAND_MAX_S:.0f}.")
+        float,
+        typer.Option(metavar="S", help=f"Seconds until everything is killed, up to {COMMAND_MAX_S:.0f}."),
     ] = COMMAND_S,
     as_json: Annotated[
         bool, typer.Option("--json", help="Keep the output and print one JSON object about how it ended.")
@@ -73,7 +79,8 @@ def command(
         typer.Option(metavar="ADDR[:PORT]", help="Ask these DNS servers instead of /etc/resolv.conf's."),
     ] = None,
     journal: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end.")
+        str | None,
+        typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end."),
     ] = None,
 ) -> None:
     """Run one command in a sandbox whose only way out is the proxy.
@@ -102,7 +109,7 @@ def command(
 
 
 def describe(ran: Ran, request: Request, backend: str) -> dict[str, Any]:
-    """The object that `--json` prints (DESIGN §9). Bytes that are not UTF-8 appear as `\\xNN`, so that every parser reads it."""
+    r"""Write the object that `--json` prints (DESIGN §9). Bytes that are not UTF-8 appear as `\xNN`, so that every parser reads it."""
     outcome = ran.outcome
     return {
         "exit": outcome.exit,
@@ -172,5 +179,6 @@ def _tell(ran: Ran) -> None:
         print("stockade: the time was up; everything the command started was killed", file=sys.stderr)  # noqa: T201
     if not ran.outcome.acknowledged:
         print(
-            "stockade: the end was not acknowledged: processes of the command may still be alive", file=sys.stderr
+            "stockade: the end was not acknowledged: processes of the command may still be alive",
+            file=sys.stderr,
         )  # noqa: T201

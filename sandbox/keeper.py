@@ -68,7 +68,10 @@ class _Keeper:
             ready = {fd for fd, _ in watched.poll(left_s)}
             if record_fd in ready and not self._read_record(record_fd):
                 watched.unregister(record_fd)
-            if outer_fd in ready or self._channel.fileno() in ready:
+            if self._channel.fileno() in ready:
+                self._channel.recv(64)  # read it: closing a socket with unread data would lose our report on the way
+                break
+            if outer_fd in ready:
                 break
         self._read_record(record_fd)
         acknowledged = self._end(outer_fd)

@@ -48,6 +48,7 @@ class Supervisor:
         self._open_streams = 0
         self._report: dict[str, int | bool | None] | None = None
         self._keeper_gone = False
+        self._ending = False
         self._signal: int | None = None
         self._failure: str | None = None
         self._started_s = 0.0
@@ -81,8 +82,10 @@ class Supervisor:
 
     def end(self, *, by_signal: int | None = None, failure: str | None = None) -> None:
         """End the command and everything in it now; the outcome names the signal that asked or the failure that forced it."""
-        if self._report is None and self._signal is None and self._failure is None:
-            self._signal, self._failure = by_signal, failure
+        if self._report is not None or self._ending:
+            return
+        self._ending = True
+        self._signal, self._failure = by_signal, failure
         try:
             self._channel.send(b"end")
         except OSError:
@@ -120,7 +123,10 @@ class Supervisor:
 
     def _hear(self, _mask: int) -> None:
         """Take the keeper's report, or its end without one: then what it held came to us, and we end it."""
-        message = self._channel.recv(4096)
+        try:
+            message = self._channel.recv(4096)
+        except ConnectionResetError:
+            return  # it left before it read our "end"; what it said before comes with the next turn (unix(7))
         if message:
             said = json.loads(message)
             if "fault" in said:

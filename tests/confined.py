@@ -66,8 +66,8 @@ def scratch(way, mode=0o755):
         shutil.rmtree(made, ignore_errors=True)
 
 
-def living(mark):
-    """Pids of processes whose command line holds `mark`, ended ones not among them."""
+def living(mark, starts=b""):
+    """Pids of processes whose command line begins with `starts` and holds `mark`, ended ones not among them."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -77,7 +77,7 @@ def living(mark):
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if mark.encode() in line and state != "Z":
+        if line.startswith(starts) and mark.encode() in line and state != "Z":
             found.append(int(entry.name))
     return found
 
@@ -90,9 +90,9 @@ def gone(mark, within_s=5.0):
     return left
 
 
-def appears(mark, within_s=20.0):
-    """Wait until a process with `mark` is there."""
+def appears(mark, starts, within_s=20.0):
+    """Wait until a process with `mark` is there, one whose command line begins with `starts`: not who starts it."""
     until_s = time.monotonic() + within_s
-    while not (there := living(mark)) and time.monotonic() < until_s:
+    while not (there := living(mark, starts)) and time.monotonic() < until_s:
         time.sleep(0.01)
     return there

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from typing import Annotated, Any, Final
@@ -102,6 +103,8 @@ def command(
         ran = run(request)
     except (Broken, BadPolicy) as error:
         ran = Ran(_never_ran(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
     _tell(ran)
     if as_json:
         print(json.dumps(describe(ran, request, backend)))  # noqa: T201
@@ -162,7 +165,7 @@ def _never_ran(error: Exception) -> Outcome:
         signal=None,
         timed_out=False,
         stdout=b"",
-        stderr=b"",
+        stderr=os.fsencode(said) + b"\n",
         truncated=False,
         logs=(),
         duration_s=0.0,

@@ -135,7 +135,12 @@ print(json.dumps(inside(made, both)))
     )
     # Multicast on the loopback's own link goes nowhere but to itself; everything else must fail in the kernel.
     told.pop("udp6 ff02::1%lo", None)
-    assert set(told.values()) <= {"Network is unreachable", "Connection refused", "Permission denied", "Cannot assign requested address"}, told
+    assert set(told.values()) <= {
+        "Network is unreachable",
+        "Connection refused",
+        "Permission denied",
+        "Cannot assign requested address",
+    }, told
     assert len(told) == 10
 
 

@@ -10,7 +10,21 @@ from sandbox import workspace
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/usr", "/usr/share", "/etc", "/etc/ssl", "/home", "/root", "/var", "/tmp", "/var/tmp", "/dev/shm", "/proc/self", "/sys"],
+    [
+        "/",
+        "/usr",
+        "/usr/share",
+        "/etc",
+        "/etc/ssl",
+        "/home",
+        "/root",
+        "/var",
+        "/tmp",
+        "/var/tmp",
+        "/dev/shm",
+        "/proc/self",
+        "/sys",
+    ],
 )
 def test_a_system_directory_is_refused(path):
     with pytest.raises(Broken, match="system directory|Permission denied|No such file"):

@@ -33,4 +33,4 @@ def main() -> None:
     for name, summary in COMMANDS.items():
         if asked in (name, None) or asked not in COMMANDS:
             app.add_typer(import_module(f"stockade.commands.{name}").app, name=name, help=summary)
-    app()
+    app(prog_name="stockade")

@@ -170,7 +170,8 @@ class OrdinaryUser:
         options = {"cwd": self.home, "capture_output": True, "text": True, "timeout": 60, "check": False} | options
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8", "TMPDIR": str(self.home)}
         environment["PYTHONPATH"] = str(ROOT)  # for a child without -I; python -I finds us through the editable install
-        return subprocess.run(self.wrap(command), **({"env": environment} | options))
+        options = {"env": environment} | options
+        return subprocess.run(self.wrap(command), **options)  # noqa: PLW1510 - options says check
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ BROKEN = [
     ("state", "proxy.gate", "x = 1\ndef f():\n    global x\n    x = 2", "global"),
     ("state", "proxy.gate", "numbers = itertools.count()", "numbers"),
     ("state", "proxy.gate", "@functools.lru_cache(9)\ndef f(x):\n    return x", "keeps results"),
+    ("state", "policy.document", "import pydantic\nclass Grants:\n    hosts: dict = {}", "hosts"),
+    ("state", "policy.document", "import pydantic\nhosts = {}", "hosts"),
     ("names", "proxy.gate", "class FlowManager: pass", "manager"),
     ("names", "proxy.gate", "def on_info(): pass", "info"),
     ("names", "proxy.gate", "context = 1", "context"),

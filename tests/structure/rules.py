@@ -14,7 +14,6 @@ LAYERS = ("policy", "proxy", "firewall", "sandbox", "browser", "stockade")
 
 DOORS: dict[str, tuple[str, ...]] = {
     # library (as imported): the modules that may import it; a name that ends in `.*` is a package
-    "click": ("stockade.*",),
     "cryptography": ("stockade.lab.authority",),
     "dns": ("proxy.dns_message",),
     "httptools": ("proxy.http1",),

@@ -65,8 +65,6 @@ CRASH_PLACES_COUNT: Final = 256
 
 PROXY_PORT: Final = 3_128
 """Where the session's listener stands inside its own namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
-LISTEN_BACKLOG_COUNT: Final = 1_024
-"""Connections waiting to be accepted; the kernel caps it at net.core.somaxconn."""
 NAMESPACE_S: Final = 5.0
 """From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or container runtime."""
 PROBE_S: Final = 4.0

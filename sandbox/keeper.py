@@ -83,7 +83,7 @@ class _Keeper:
         try:
             self._channel.send(json.dumps(report).encode())
         except OSError:
-            pass  # whoever asked is gone; nothing is left of the command all the same
+            launch.workspace.remove()  # whoever asked was killed; nothing is left of the command all the same
 
     def _read_record(self, fd: int) -> bool:
         """Take what bubblewrap said so far (--json-status-fd: one object a line); False at its end."""

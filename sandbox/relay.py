@@ -27,6 +27,7 @@ class Relay:
         self._done = done
         self._piece = memoryview(b"")
         self._watched: int | None = None
+        self._step = self._read
         self.ended = False
         self._await(source, IN, self._read)
 
@@ -41,18 +42,23 @@ class Relay:
         self._done()
 
     def _await(self, fd: int, mask: int, ready: Callable[[], None]) -> None:
-        def call(_mask: int = 0) -> None:
-            if not self.ended:
-                ready()
-
         self._forget()
+        self._step = ready
         try:
-            self._loop.watch(fd, mask, call)
+            self._loop.watch(fd, mask, self._ready)
             self._watched = fd
         except PermissionError:
-            self._loop.call_after(0.0, call)
+            self._loop.call_after(0.0, self._ready)
         except OSError:
             self.stop()  # not an open descriptor: the caller closed its own standard stream
+
+    def fail(self, _error: Exception) -> None:
+        """Stop: one of its own steps raised (see `proxy.loop.Fails`)."""
+        self.stop()
+
+    def _ready(self, _mask: int = 0) -> None:
+        if not self.ended:
+            self._step()
 
     def _forget(self) -> None:
         if self._watched is not None:

@@ -21,6 +21,32 @@ from sandbox.relay import Relay
 _READ_BYTES: Final = 65_536
 
 
+class _Taking:
+    """Takes a captured stream to its end, or until its own code fails: the writer is then told by a closed pipe."""
+
+    def __init__(self, loop: Loop, fd: int, capture: Capture, done: Callable[[], None]) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._capture = capture
+        self._done = done
+        loop.watch(fd, IN, self._ready)
+
+    def fail(self, _error: Exception) -> None:
+        self._end()
+
+    def _ready(self, _mask: int) -> None:
+        piece = os.read(self._fd, _READ_BYTES)
+        if piece:
+            self._capture.add(piece)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.forget(self._fd)
+        os.close(self._fd)
+        self._done()
+
+
 class Supervisor:
     """Runs one plan. `start` it, turn the loop until `outcome` is there.
 
@@ -76,7 +102,7 @@ class Supervisor:
         for number, fd in enumerate((stdout_ours, stderr_ours)):
             self._open_streams += 1
             if self._live is None:
-                self._loop.watch(fd, IN, self._taker(fd, self._captures[number]))
+                _Taking(self._loop, fd, self._captures[number], self._stream_ended)
             else:
                 self._relays.append(Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended))
 
@@ -91,6 +117,20 @@ class Supervisor:
         except OSError:
             pass  # the keeper is ending already
 
+    def fail(self, error: Exception) -> None:
+        """End it as Stockade's own failure: one of our callbacks raised (see `proxy.loop.Fails`)."""
+        if self.outcome is not None:
+            return
+        self._loop.forget(self._channel.fileno())
+        self._channel.close()  # the keeper ends everything when its other side is gone
+        try:
+            os.waitpid(self._keeper, 0)
+        except ChildProcessError:
+            pass
+        said = f"{type(error).__name__} inside the supervisor; standard error has the trace"
+        spent_s = time.monotonic() - self._started_s
+        self.outcome = Outcome(FAILED, None, False, b"", b"", True, (), spent_s, False, said)
+
     def _capture(self) -> Capture:
         plan = self._plan
         return Capture(plan.head_bytes, plan.tail_bytes, plan.log_bytes, self._spool)
@@ -104,18 +144,6 @@ class Supervisor:
             return
         os.set_blocking(target, False)
         self._relays.append(Relay(self._loop, self._stdin, target, owned=(target,), done=lambda: None))
-
-    def _taker(self, fd: int, capture: Capture) -> Callable[[int], None]:
-        def take(_mask: int) -> None:
-            piece = os.read(fd, _READ_BYTES)
-            if piece:
-                capture.add(piece)
-                return
-            self._loop.forget(fd)
-            os.close(fd)
-            self._stream_ended()
-
-        return take
 
     def _stream_ended(self) -> None:
         self._open_streams -= 1

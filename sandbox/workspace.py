@@ -13,7 +13,10 @@ from policy.errors import Broken
 from sandbox.account import Account
 
 _NEVER: Final = frozenset(
-    "/ /home /root /var /var/tmp /var/lib /var/log /var/run /tmp /opt /srv /mnt /media /run /run/user".split()
+    (
+        *("/", "/home", "/root", "/var", "/var/tmp", "/var/lib", "/var/log", "/var/run", "/tmp"),  # noqa: S108 - names
+        *("/opt", "/srv", "/mnt", "/media", "/run", "/run/user"),
+    )
 )
 """Directories that are never a workspace, though what lies under them may be."""
 _NEVER_UNDER: Final = (
@@ -60,6 +63,10 @@ class Workspace:
     def close(self) -> None:
         """Let go of it, and remove it when it was made for one command."""
         os.close(self.fd)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove it when it was made for one command; also the keeper's, should we be killed. Harmless to repeat."""
         if self.fresh:
             shutil.rmtree(self.path, onexc=_open_and_retry)
 
@@ -88,12 +95,14 @@ def make() -> Workspace:
 
 def _open_and_retry(_call: Callable[..., object], path: str, error: BaseException) -> None:
     """Open a directory that a command left closed to its owner, and remove again."""
+    if isinstance(error, FileNotFoundError):
+        return
     entry = Path(path)
     try:
         parent = entry.parent
         for directory in (parent, entry):
             if stat.S_ISDIR(os.lstat(directory).st_mode):
-                os.chmod(directory, 0o700)
+                directory.chmod(0o700)
         if stat.S_ISDIR(os.lstat(entry).st_mode):
             shutil.rmtree(entry)
         else:

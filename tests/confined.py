@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+AS_ROOT = os.geteuid() == 0
 ORDINARY_UID = 62_001
-WAYS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+WAYS = ("root", "ordinary") if AS_ROOT else ("ordinary",)
 """`way` of every test that starts something: both where both can be had."""
 KEYS = {
     *("exit", "signal", "timed_out", "stdout", "stderr", "truncated", "log", "backend", "network", "duration_s"),
@@ -22,9 +23,11 @@ KEYS = {
 
 def as_way(way, command):
     """`command` as that user; only root can become the ordinary one, and an ordinary one is that already."""
-    if way == "ordinary" and os.geteuid() == 0:
-        return [sys.executable, "-I", str(ROOT / "tests" / "ordinary.py"), str(ORDINARY_UID), *command]
-    return list(command)
+    if way == "root" or os.geteuid() != 0:
+        return list(command)
+    become = [str(Path(sys.base_prefix, "bin", "python3")), "-I", str(ROOT / "tests" / "as_ordinary_user.py")]
+    readable = sorted({str(ROOT), sys.prefix, sys.base_prefix})
+    return [*become, str(ORDINARY_UID), str(ORDINARY_UID), *readable, "--", *command]
 
 
 def stockade(*words):
@@ -56,7 +59,7 @@ def run_json(way, *words, **more):
 @contextmanager
 def scratch(way, mode=0o755):
     """A directory that `way` owns, outside every directory that only root may enter."""
-    made = Path(tempfile.mkdtemp(prefix="stockade-test-", dir="/tmp"))
+    made = Path(tempfile.mkdtemp(prefix="work-"))
     made.chmod(mode)
     if way == "ordinary" and os.geteuid() == 0:
         os.chown(made, ORDINARY_UID, ORDINARY_UID)

@@ -69,7 +69,14 @@ def test_no_spelling_reaches_the_floor(lab, start_proxy) -> None:
 
 
 def test_a_name_without_a_grant_is_never_looked_up(lab, client) -> None:
-    for name in (b"secret-data.attacker.org", b"pypi.org", b"example.org", b"examplecom", b"xexample.com", b"example.net"):
+    for name in (
+        b"secret-data.attacker.org",
+        b"pypi.org",
+        b"example.org",
+        b"examplecom",
+        b"xexample.com",
+        b"example.net",
+    ):
         assert refused(client.connect(name + b":443"))
         assert refused(client.get(b"http://" + name + b"/", name))
         assert refused(client.socks_name(name, 443))
@@ -97,7 +104,13 @@ def test_no_spelling_hides_a_name(lab, client) -> None:
 def test_a_refusal_holds_in_every_spelling(lab, start_proxy) -> None:
     client = Client(start_proxy(POLICY + '[[refuse]]\nhosts = ["bad.example.net", "*.bad.example.net"]\n'))
     lab.write_names({"bad.example.net": {"A": ["93.184.215.15"]}, "ok.example.net": {"A": ["93.184.215.15"]}})
-    for name in (b"bad.example.net", b"bad.example.net.", b"BAD.example.net", b"bAd.eXample.NET.", b"x.bad.example.net"):
+    for name in (
+        b"bad.example.net",
+        b"bad.example.net.",
+        b"BAD.example.net",
+        b"bAd.eXample.NET.",
+        b"x.bad.example.net",
+    ):
         assert refused(client.connect(name + b":443"))
         assert refused(client.get(b"http://" + name + b"/", name))
         assert refused(client.socks_name(name, 80))
@@ -143,7 +156,9 @@ def test_another_name_inside_a_tunnel_does_not_pass(lab, client, ca_file) -> Non
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert b" 200 " in connection.recv(4096)
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
+            connection, server_hostname="example.com"
+        ) as tls:
             tls.sendall(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
             assert b"200" in tls.recv(4096)[:16], "the way itself must work"
 
@@ -196,7 +211,12 @@ def test_credentials_for_the_proxy_reach_no_origin(lab, client) -> None:
 
 def test_hostile_text_stays_inside_its_record(client) -> None:
     before_count = len(client.proxy.records())
-    names = (b'a"\r\n{"verdict":"allow"}', b"\x1b[2J\x1b]0;owned\x07.example.net", "\u202egro.live".encode(), b"\xff\xfe" * 40)
+    names = (
+        b'a"\r\n{"verdict":"allow"}',
+        b"\x1b[2J\x1b]0;owned\x07.example.net",
+        "\u202egro.live".encode(),
+        b"\xff\xfe" * 40,
+    )
     for name in names:
         client.socks_name(name, 443)
     text = client.proxy.journal_file.read_bytes()
@@ -298,4 +318,6 @@ def test_the_proxy_never_asks_the_system_for_a_name(lab, client) -> None:
     assert b"200" in client.get(b"http://example.com/", b"example.com")[:16]
     loaded = subprocess.run(["cat", traced], capture_output=True, text=True, check=True).stdout
     assert "libnss_dns" not in loaded and "libnss_files" not in loaded and "libresolv" not in loaded
-    assert set(lab.asked_of()) and all(place.endswith((":53/tcp", ":53/udp", ":80/tcp")) or place.startswith("127.") for place in lab.attempts())
+    assert set(lab.asked_of()) and all(
+        place.endswith((":53/tcp", ":53/udp", ":80/tcp")) or place.startswith("127.") for place in lab.attempts()
+    )

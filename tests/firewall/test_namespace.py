@@ -71,8 +71,13 @@ def test_only_a_loopback_is_there_and_no_route(way):
         way,
         """
 made = namespace.make([("127.0.0.1", 3128)])
+import fcntl, struct
+def flags(name):  # SIOCGIFFLAGS; kernels may put fall-back tunnels (sit0, tunl0) into each namespace, down
+    with socket.socket() as any_socket:
+        return struct.unpack("16sH14x", fcntl.ioctl(any_socket, 0x8913, struct.pack("16sH14x", name.encode(), 0)))[1]
 def look():
-    names = sorted(name for _, name in socket.if_nameindex())
+    up = [line.split(":")[0].strip() for line in open("/proc/self/net/dev").read().splitlines()[2:]]
+    names = [name for name in up if flags(name) & 1]
     routes = open("/proc/self/net/route").read().splitlines()[1:]
     return [names, routes]
 print(json.dumps(inside(made, look)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.confined import WAYS, appears, as_way, gone, run, run_json, scratch, stockade
+from tests.confined import AS_ROOT, WAYS, appears, as_way, gone, run, run_json, scratch, stockade
 
 both = pytest.mark.parametrize("way", WAYS)
 
@@ -253,31 +253,33 @@ def test_without_a_workspace_a_fresh_one_is_made_and_removed(way):
     assert not os.path.exists(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root owns what root owns")
-def test_a_workspace_of_root_is_given_to_a_uid_of_its_own_and_said_once():
-    with scratch("root", mode=0o700) as directory:
-        (directory / "mine").write_text("root's\n")
-        (directory / "mine").chmod(0o600)
-        first = run("root", "--workspace", str(directory), "--", "sh", "-c", "id -u; cat mine; touch made")
-        uid = int(first.stdout.split()[0])
-        assert 2_000_000 <= uid < 3_000_000
-        assert f"chown -R {uid}:{uid} {directory}" in first.stderr.decode()
-        assert b"Permission denied" in first.stderr
-        assert os.stat(directory).st_uid == uid
-        assert os.stat(directory / "mine").st_uid == 0
-        assert os.stat(directory / "made").st_uid == uid
-        second = run("root", "--workspace", str(directory), "--", "id", "-u")
-        assert second.stderr == b""
-        assert int(second.stdout) == uid
+if AS_ROOT:
+
+    def test_a_workspace_of_root_is_given_to_a_uid_of_its_own_and_said_once():
+        with scratch("root", mode=0o700) as directory:
+            (directory / "mine").write_text("root's\n")
+            (directory / "mine").chmod(0o600)
+            first = run("root", "--workspace", str(directory), "--", "sh", "-c", "id -u; cat mine; touch made")
+            uid = int(first.stdout.split()[0])
+            assert 2_000_000 <= uid < 3_000_000
+            assert f"chown -R {uid}:{uid} {directory}" in first.stderr.decode()
+            assert b"Permission denied" in first.stderr
+            assert os.stat(directory).st_uid == uid
+            assert os.stat(directory / "mine").st_uid == 0
+            assert os.stat(directory / "made").st_uid == uid
+            second = run("root", "--workspace", str(directory), "--", "id", "-u")
+            assert second.stderr == b""
+            assert int(second.stdout) == uid
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory that only root may enter")
-def test_a_workspace_below_a_directory_that_only_root_may_enter():
-    with scratch("root", mode=0o700) as above:
-        (above / "job").mkdir()
-        ended = run("root", "--workspace", str(above / "job"), "--", "sh", "-c", "echo made > file; ls -a ..")
-        assert ended.stdout.split() == [b".", b"..", b"job"]
-        assert (above / "job" / "file").read_text() == "made\n"
+if AS_ROOT:
+
+    def test_a_workspace_below_a_directory_that_only_root_may_enter():
+        with scratch("root", mode=0o700) as above:
+            (above / "job").mkdir()
+            ended = run("root", "--workspace", str(above / "job"), "--", "sh", "-c", "echo made > file; ls -a ..")
+            assert ended.stdout.split() == [b".", b"..", b"job"]
+            assert (above / "job" / "file").read_text() == "made\n"
 
 
 def without_bwrap(directory):

@@ -63,7 +63,11 @@ def test_the_lock_holds_every_dependency() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    asked = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *project["build-system"]["requires"]]
+    asked = [
+        *project["project"]["dependencies"],
+        *project["dependency-groups"]["dev"],
+        *project["build-system"]["requires"],
+    ]
     locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     assert {re.split(r"[\[<>=~!]", name)[0] for name in asked} <= locked
 
@@ -104,7 +108,9 @@ def attack_tests() -> set[str]:
 def unproved(text: str, tests: set[str]) -> list[str]:
     """Claims of the section `What it promises` without a test that exists."""
     section = text.partition("## What it promises")[2].partition("\n## ")[0]
-    items = [" ".join(item.split()) for item in re.split(r"^(?=- )", section, flags=re.MULTILINE) if item.startswith("- ")]
+    items = [
+        " ".join(item.split()) for item in re.split(r"^(?=- )", section, flags=re.MULTILINE) if item.startswith("- ")
+    ]
     assert items, "SECURITY.md makes no claim"
     problems = []
     for item in items:

@@ -36,7 +36,11 @@ def problems(text: str) -> str:
 def test_an_over_long_name_is_refused_before_dns(lab, client) -> None:
     long = b"a" * 242 + b".attacker.org"
     assert client.socks_name(long, 443)[1:2] not in {b"\x00", b""}
-    for host, code in ((b"a." * 150 + b"example.net", {400}), (b"a" * 70_000, {400, 414, 431}), (b"a" * 64 + b".example.net", {400})):
+    for host, code in (
+        (b"a." * 150 + b"example.net", {400}),
+        (b"a" * 70_000, {400, 414, 431}),
+        (b"a" * 64 + b".example.net", {400}),
+    ):
         assert http(client.connect(host + b":443")) in code
         assert http(client.get(b"http://" + host + b"/", host)) in code
     assert lab.asked() == {}
@@ -60,7 +64,10 @@ def test_the_edges_of_carrier_nat(lab, start_proxy) -> None:
         name = f"h{number}.example.net".encode()
         if address in outside:
             lab.serve_address(address)
-        for answer in (client.get(b"http://" + name + b"/", name), client.get(f"http://{address}/".encode(), address.encode())):
+        for answer in (
+            client.get(b"http://" + name + b"/", name),
+            client.get(f"http://{address}/".encode(), address.encode()),
+        ):
             assert http(answer) == (200 if address in outside else 403), address
             if address in inside:
                 wanted = "address-metadata" if address == "100.100.100.200" else "address-private"
@@ -69,7 +76,15 @@ def test_the_edges_of_carrier_nat(lab, start_proxy) -> None:
 
 
 def test_loopback_has_no_exception_in_any_form() -> None:
-    for network in ("127.0.0.1/32", "127.0.0.0/8", "::1/128", "::ffff:127.0.0.1/128", "169.254.169.254/32", "0.0.0.0/0", "::/0"):
+    for network in (
+        "127.0.0.1/32",
+        "127.0.0.0/8",
+        "::1/128",
+        "::ffff:127.0.0.1/128",
+        "169.254.169.254/32",
+        "0.0.0.0/0",
+        "::/0",
+    ):
         said = problems(f'version = 1\n[[grant]]\nname = "x"\naddresses = ["{network}"]\n')
         assert "p.toml:4" in said, network
 
@@ -137,7 +152,9 @@ def test_every_entry_gives_the_same_verdict(lab, client) -> None:
                    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"),
         client.say(b"OPTIONS http://attacker.org HTTP/1.1\r\nHost: attacker.org\r\n\r\n"),
     ]  # fmt: skip
-    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [True] * len(said)
+    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [
+        True
+    ] * len(said)
     verdicts = client.proxy.records("verdict")[-len(said) :]
     assert {record["reason"] for record in verdicts} == {"not-granted"}
     assert lab.asked() == {}
@@ -145,7 +162,10 @@ def test_every_entry_gives_the_same_verdict(lab, client) -> None:
 
 def test_plain_http_inside_a_tunnel_is_judged_like_any(lab, client) -> None:
     opening = b"CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n\r\n"
-    for inner in (b"GET / HTTP/1.1\r\nHost: attacker.org\r\n\r\n", b"GET http://attacker.org/ HTTP/1.1\r\nHost: attacker.org\r\n\r\n"):
+    for inner in (
+        b"GET / HTTP/1.1\r\nHost: attacker.org\r\n\r\n",
+        b"GET http://attacker.org/ HTTP/1.1\r\nHost: attacker.org\r\n\r\n",
+    ):
         with client.proxy.connect() as connection:
             connection.sendall(opening)
             assert http(connection.recv(4096)) == 200
@@ -160,7 +180,11 @@ def test_plain_http_inside_a_tunnel_is_judged_like_any(lab, client) -> None:
 
 
 def test_one_port_speaks_both_to_curl(lab, client, ca_file) -> None:
-    for way in (("-x", client.proxy.url()), ("-x", client.proxy.url("socks5h")), ("--socks5-hostname", client.proxy.url().removeprefix("http://"))):
+    for way in (
+        ("-x", client.proxy.url()),
+        ("-x", client.proxy.url("socks5h")),
+        ("--socks5-hostname", client.proxy.url().removeprefix("http://")),
+    ):
         done = lab.run(["curl", "-sS", "--max-time", "10", "--cacert", str(ca_file), *way, "https://example.com/"])
         assert "This is example.com" in done.stdout, done.stderr
         denied = lab.run(["curl", "-sS", "--max-time", "10", *way, "https://attacker.org/"])
@@ -220,14 +244,23 @@ def test_a_websocket_passes_by_upgrade_and_by_tunnel(client) -> None:
                 while len(got) < size:
                     got += connection.recv(65_536)
                 assert got == sent
-    assert http(client.say(upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org"))) == 403
+    assert (
+        http(
+            client.say(
+                upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org")
+            )
+        )
+        == 403
+    )
 
 
 def test_the_origins_own_certificate_is_seen(lab, client, ca_file) -> None:
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert http(connection.recv(4096)) == 200
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
+            connection, server_hostname="example.com"
+        ) as tls:
             seen = tls.getpeercert(binary_form=True)
     with lab.socket("gateway") as direct:
         direct.connect(("93.184.215.14", 443))
@@ -255,7 +288,10 @@ def test_a_client_that_resets_at_any_moment_hurts_nobody(lab, client) -> None:
     before_count = settle(proxy.pid, 0, 0.5)
     talks = (
         (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"),
-        (b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n" + b"a" * 100,),
+        (
+            b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n"
+            + b"a" * 100,
+        ),
         (b"CONNECT attacker.org:443 HTTP/1.1\r\nHost: attacker.org:443\r\n\r\n",),
         (b"\x05\x01\x00", b"\x05\x01\x00\x03\x0bexample.com\x00\x50", b"GET / HT"),
         (b"GET http://example.com/lab/bytes?n=5000000 HTTP/1.1\r\nHost: example.com\r\n\r\n",),
@@ -331,7 +367,9 @@ def test_many_quick_requests_get_no_error_of_our_own(lab, client) -> None:
 
 def test_a_password_for_the_proxy_is_written_nowhere(client) -> None:
     secret = b"aHVudGVyMjpodW50ZXIy"
-    answers = client.say(b"CONNECT attacker.org:443 HTTP/1.1\r\nHost: attacker.org\r\nProxy-Authorization: Basic " + secret + b"\r\n\r\n")
+    answers = client.say(
+        b"CONNECT attacker.org:443 HTTP/1.1\r\nHost: attacker.org\r\nProxy-Authorization: Basic " + secret + b"\r\n\r\n"
+    )
     answers += client.say(b"GET http://hunter2:hunter2@example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n")
     answers += client.say(b"\x05\x01\x02", b"\x01\x07hunter2\x07hunter2", b"\x05\x01\x00\x03\x0cattacker.org\x01\xbb")
     for text in (answers, client.proxy.journal_file.read_bytes(), client.proxy.error_file.read_bytes()):

@@ -1,8 +1,8 @@
 """A network namespace with a loopback and nothing else, whose only listening sockets are served from outside it.
 
 The sockets are born inside and handed out by SCM_RIGHTS, so whoever connects to them is in this namespace: the socket
-names the session. There is no route, no other interface and no name in /run/netns; descriptors hold the namespace, and it
-vanishes with the last of them, however its owner ended.
+names the session. There is no route, no other interface and no name in /run/netns; descriptors hold the namespace,
+and it vanishes with the last of them, however its owner ended.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ class Namespace:
     listeners: tuple[socket.socket, ...]
 
     def join(self) -> None:
-        """Move this single-threaded process in (setns(2)); for a forked child, just before it becomes something else."""
+        """Move this single-threaded process in (setns(2)): a forked child, just before it becomes something else."""
         if self.user_fd is not None:
             os.setns(self.user_fd, os.CLONE_NEWUSER)
         os.setns(self.net_fd, os.CLONE_NEWNET)
@@ -56,9 +56,9 @@ class Namespace:
 def make(endpoints: Sequence[Endpoint], *, account: tuple[int, int] | None = None) -> Namespace:
     """Make a namespace with one TCP listener at each of `endpoints`.
 
-    `account` (uid, gid) is who will join it, when this process can become somebody else; needed only where it may switch
-    users but not make namespaces. A kernel without IPv6 has no `::1`, and so no listener there; any other failure raises
-    `Broken`. The calling process stays where it is: a forked child does the work and ends.
+    `account` (uid, gid) is who will join it, when this process can become somebody else; needed only where it may
+    switch users but not make namespaces. A kernel without IPv6 has no `::1`, and so no listener there; any other
+    failure raises `Broken`. The calling process stays where it is: a forked child does the work and ends.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()

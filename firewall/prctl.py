@@ -34,7 +34,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none is out of reach. Not inherited by fork."""
+    """Become the parent of every descendant whose own parent ends, so that none is out of reach; forks do not."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -52,7 +52,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def keep_mounts_private() -> None:
-    """Let nobody else see what this process mounts from now on (mount_namespaces(7)); needs a mount namespace of its own."""
+    """Let nobody else see what this process, in a mount namespace of its own, mounts (mount_namespaces(7))."""
     if _libc().mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None):
         raise OSError(ctypes.get_errno(), "make mounts private")
 

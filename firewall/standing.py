@@ -1,4 +1,4 @@
-"""What this process may do here, read from the kernel and never guessed from its uid; and what to change when that is too little."""
+"""What this process may do here, read from the kernel and never guessed from its uid; and what would allow it more."""
 
 from dataclasses import dataclass
 from errno import EACCES, EINVAL, ENOSPC, ENOSYS, EPERM, EUSERS
@@ -89,7 +89,9 @@ def remedy(error: OSError | None = None, sysctls: Path = Path("/proc/sys")) -> s
             "or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`."
         )
     if error is not None and error.errno in (ENOSPC, EUSERS):
-        return "the limit of namespaces is used up: end others, or raise user.max_user_namespaces and user.max_net_namespaces."
+        return (
+            "the limit of namespaces is used up: end some, or raise user.max_user_namespaces, user.max_net_namespaces."
+        )
     if error is not None and error.errno in (EPERM, EACCES, ENOSYS, EINVAL):
         return (
             "a container's seccomp profile or a missing kernel option forbids them: allow unshare, setns, mount and "

@@ -37,18 +37,19 @@ class Account:
 def choose(
     standing: Standing, mine: tuple[int, int], owner: tuple[int, int], path: str, taken: Collection[int] = ()
 ) -> Account:
-    """Choose the account for the workspace at the real `path`, owned by `owner`, started by a process with the ids `mine`.
+    """Choose the account for the workspace at the real `path`, owned by `owner`, for a process with the ids `mine`.
 
-    A process that may switch users becomes the workspace's owner, or, where root owns it, a uid of its own derived from the
-    path and not among `taken`. One that may not stays who it is. Raises `Broken` where that would be the host's root.
+    A process that may switch users becomes the workspace's owner, or, where root owns it, a uid of its own derived
+    from the path and not among `taken`. One that may not stays who it is. Raises `Broken` where that would be the
+    host's root.
     """
     uid, gid = mine
     if not standing.may_switch:
         outside = standing.outside_uid(uid)
         if outside in (0, None):
             raise Broken(
-                "account: commands would run as the host's root, because this process is root but may not become anybody "
-                "else (no CAP_SETUID, or a user namespace that maps root alone); start it as an ordinary user"
+                "account: commands would run as the host's root, because this process is root but may not become "
+                "anybody else (no CAP_SETUID, or a user namespace that maps root alone); start it as an ordinary user"
             )
         return Account(uid, gid, switched=False, inner_uid=uid or outside or -1, inner_gid=gid or outside or -1)
     if owner[0] != 0:
@@ -76,7 +77,7 @@ def _derive(ranges: tuple[Range, ...], path: str, taken: Collection[int]) -> int
 
 
 def taken_uids(etc: Path = Path("/etc")) -> frozenset[int]:
-    """Read the uids of /etc/passwd that lie where workspaces' uids do, and the whole of each /etc/subuid range that reaches there."""
+    """Read which of the uids meant for workspaces are in /etc/passwd, /etc/subuid or /etc/subgid already."""
     first, after = WORKSPACE_UID_FIRST, WORKSPACE_UID_FIRST + WORKSPACE_UID_COUNT
     found: set[int] = set()
     for name, start_at, count_at in (("passwd", 2, None), ("subuid", 1, 2), ("subgid", 1, 2)):

@@ -34,11 +34,11 @@ ETC: Final = (
     ),
     *("/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d", "/etc/ssh/ssh_known_hosts"),
 )
-"""Shown read-only where they exist. Nothing that may hold a credential: no gitconfig, no pip.conf, no npmrc, no ssl/private."""
+"""Shown read-only where they exist. None may hold a credential: no gitconfig, no pip.conf, no npmrc, no ssl/private."""
 
 
 def find(search_path: str) -> str:
-    """Find the absolute path of bwrap by the caller's PATH; entries that are not absolute are passed over. Raises `Broken`."""
+    """Find the absolute path of bwrap by the caller's PATH, its absolute entries only. Raises `Broken`."""
     for directory in search_path.split(":"):
         candidate = Path(directory, "bwrap")
         if directory.startswith("/") and os.access(candidate, os.X_OK):
@@ -50,7 +50,7 @@ def find(search_path: str) -> str:
 
 
 def contents(plan: Plan) -> dict[str, str]:
-    """Write the files of the sandbox that are its own, by path: whoever it runs as has a name, and no name resolves by DNS."""
+    """Write the sandbox's own files, by path: whoever it runs as has a name, and no name resolves by DNS."""
     uid, gid = plan.account.seen_as
     return {
         "/etc/passwd": (
@@ -60,9 +60,9 @@ def contents(plan: Plan) -> dict[str, str]:
         ),
         "/etc/group": f"root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n",
         "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
-        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         # Nobody listens on this port 53, so a look-up fails at once; names are resolved by the proxy.
-        "/etc/resolv.conf": "# No DNS here: the proxy resolves names.\nnameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+        "/etc/resolv.conf": "# The proxy resolves names.\nnameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
     }
 
 
@@ -74,8 +74,8 @@ def _field(path: str) -> str:
 def arguments(plan: Plan, *, workspace_fd: int, status_fd: int, files: Mapping[str, int]) -> list[str]:
     """Write bubblewrap's options for `plan` (bwrap(1)), without its name and the command.
 
-    The network namespace is joined before bubblewrap starts, so it is not unshared here. `files` maps a path of `contents`
-    to a descriptor that holds it.
+    The network namespace is joined before bubblewrap starts, so it is not unshared here. `files` maps a path of
+    `contents` to a descriptor that holds it.
     """
     uid, gid = map(str, plan.account.seen_as)
     made = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -98,4 +98,4 @@ def arguments(plan: Plan, *, workspace_fd: int, status_fd: int, files: Mapping[s
 
 
 LAUNCH: Final = ("/bin/sh", "-c", 'exec "$@"', "stockade")
-"""A shell that only becomes the command: 126 and 127 then mean what they mean in a shell; bubblewrap itself says 1 for both."""
+"""A shell that only becomes the command: 126 and 127 then mean what they mean there; bubblewrap says 1 for both."""

@@ -8,8 +8,8 @@ from typing import BinaryIO
 class Capture:
     """Takes any amount and holds a bounded part of it.
 
-    `spool` opens an unnamed file for the whole stream; it is called once, when the stream outgrows what is kept. A disk that
-    fails ends the file, never the command: `fault` then says why.
+    `spool` opens an unnamed file for the whole stream; it is called once, when the stream outgrows what is kept. A
+    disk that fails ends the file, never the command: `fault` then says why.
     """
 
     def __init__(self, head_bytes: int, tail_bytes: int, log_bytes: int, spool: Callable[[], BinaryIO]) -> None:

@@ -14,7 +14,7 @@ from sandbox import bwrap
 from sandbox.plan import Plan
 from sandbox.workspace import Workspace
 
-_STAGES: Final = ("/mnt", "/media", "/srv", "/opt", "/tmp")  # noqa: S108 - covered in a mount namespace of the child's own
+_STAGES: Final = ("/mnt", "/media", "/srv", "/opt", "/tmp")  # noqa: S108 - covered for this child alone
 _FAILED: Final = 125
 
 
@@ -41,8 +41,8 @@ class Ends:
 def become(launch: Launch, ends: Ends, status_fd: int, parent: int) -> NoReturn:
     """Be bubblewrap, set up for the launch's plan. For a forked, single-threaded child of `parent`; never returns.
 
-    What goes wrong here is said on the command's standard error, and the missing exit-code record on `status_fd` tells the
-    keeper that the command never ran.
+    What goes wrong here is said on the command's standard error, and the missing exit-code record on `status_fd`
+    tells the keeper that the command never ran.
     """
     plan, namespace, workspace = launch.plan, launch.namespace, launch.workspace
     try:
@@ -85,7 +85,8 @@ def become(launch: Launch, ends: Ends, status_fd: int, parent: int) -> NoReturn:
 def _stage(workspace: Workspace) -> int:
     """Show the workspace at a path that every user may reach, in a mount namespace of our own; its descriptor there.
 
-    Bubblewrap looks the path up as the workspace's user, who may not enter the directories above it (one under /root, say).
+    Bubblewrap looks the path up as the workspace's user, who may not enter the directories above it (one under /root,
+    say).
     """
     os.unshare(os.CLONE_NEWNS)
     prctl.keep_mounts_private()

@@ -8,15 +8,16 @@ from policy.limits import PROXY_PORT
 
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NO_PROXY: Final = "localhost,127.0.0.1,::1"
-"""The sandbox's own loopback. Whole names and addresses only: clients disagree about everything else (networks, stars, dots)."""
+"""The sandbox's own loopback, as whole names and addresses: clients disagree about networks, stars and dots."""
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+){0,2}", re.ASCII)
 
 
 def compose(workspace: str, *, proxied: bool, caller: Mapping[str, str]) -> dict[str, str]:
     """Write the whole environment. Of the caller's, only TZ is read, and only a zone's name.
 
-    One HTTP proxy URL in every variable, upper and lower case: it is the one spelling that curl, git, pip, npm, Python, Go,
-    Java's tools and gRPC all read alike. The variables are comfort; the namespace has no other way out with or without them.
+    One HTTP proxy URL in every variable, upper and lower case: it is the one spelling that curl, git, pip, npm,
+    Python, Go, Java's tools and gRPC all read alike. The variables are comfort; the namespace has no other way out
+    with or without them.
     """
     made = {
         "PATH": SEARCH_PATH,

@@ -1,7 +1,8 @@
 """Holds the processes of one command: a single-threaded parent that outlives whoever asked, and ends everything.
 
-It adopts every orphan of the command (PR_SET_CHILD_SUBREAPER), kills the pid namespace's init when the time is up, when it
-is told to, or when the other side of its channel is gone, and says how it ended only when the kernel has no child left for it.
+It adopts every orphan of the command (PR_SET_CHILD_SUBREAPER), kills the pid namespace's init when the time is up,
+when it is told to, or when the other side of its channel is gone, and says how it ended only when the kernel has no
+child left for it.
 """
 
 import json
@@ -24,8 +25,8 @@ _STEP_S: Final = 0.0005
 def keep(launch: Launch, ends: Ends, channel: socket) -> NoReturn:
     """Start the launch's command and hold it to its end; for a forked child, never returns.
 
-    Reads any message on `channel`, or its end, as "end it now". Sends one JSON object: `status` (the command's exit status,
-    null when it never ended by itself or never ran), `timed_out`, `acknowledged`.
+    Reads any message on `channel`, or its end, as "end it now". Sends one JSON object: `status` (the command's exit
+    status, null when it never ended by itself or never ran), `timed_out`, `acknowledged`.
     """
     try:
         os.setsid()
@@ -108,8 +109,8 @@ class _Keeper:
     def _end(self, outer_fd: int) -> bool:
         """Kill the namespace's init, bubblewrap, and every child that comes to us by their deaths, until none is left.
 
-        The kernel lets an init end only after every process of its pid namespace (pid_namespaces(7)), so ECHILD here means
-        that nothing of the command is alive.
+        The kernel lets an init end only after every process of its pid namespace (pid_namespaces(7)), so ECHILD here
+        means that nothing of the command is alive.
         """
         for fd in (self._init_fd, outer_fd):
             if fd is not None:
@@ -121,7 +122,7 @@ class _Keeper:
 
 
 def end_children(until_s: float, spare: frozenset[int] = frozenset()) -> bool:
-    """Kill and reap every child but those of `spare`, again and again, until none is left; False when `until_s` came first."""
+    """Kill and reap every child but those of `spare` until none is left; False when `until_s` came first."""
     while True:
         mine = children() - spare
         if not mine:

@@ -21,8 +21,8 @@ def save(source: BinaryIO, workspace: Workspace, account: Account, name: str) ->
     """Copy a spool to `.stockade/outputs/NAME` in the workspace, as the account's user, and give its path.
 
     Each step is taken from the step before, by descriptor and following no link (openat(2)): where the command left a
-    symbolic link, or anything else in the way, this raises OSError. Root does it as a child that became that user, so that
-    nothing a workspace's owner arranges is done with more rights than the owner's.
+    symbolic link, or anything else in the way, this raises OSError. Root does it as a child that became that user, so
+    that nothing a workspace's owner arranges is done with more rights than the owner's.
     """
     path = "/".join((workspace.path, *_DIRECTORIES, name))
     if not account.switched:

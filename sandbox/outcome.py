@@ -5,7 +5,7 @@ from typing import Final
 
 TIMED_OUT: Final = 124
 FAILED: Final = 125
-"""Exit statuses of `stockade run` (the convention of timeout(1)): the time was up; Stockade failed or refused to start."""
+"""Exit statuses of `stockade run`, as timeout(1) has them: the time was up; Stockade failed or refused to start."""
 _SIGNALS_FIRST: Final = 128
 _SIGNALS_LAST: Final = 64
 
@@ -15,7 +15,7 @@ class Outcome:
     """One command's end. Output is bytes, as the command wrote it; empty when it was passed on as it came."""
 
     exit: int
-    """As a shell would give it: the command's own, 128 + n after signal n, 124 when the time was up, 125 when it never ran."""
+    """As a shell would give it: the command's own, 128 + n after signal n; 124 and 125 as above."""
     signal: int | None
     timed_out: bool
     stdout: bytes

@@ -13,7 +13,7 @@ _WITNESS = "sandbox is up"
 
 
 def require(launch: Launch) -> None:
-    """Start the launch's sandbox with a command that only says so; raises `Broken` with bubblewrap's words and the remedy."""
+    """Start the launch's sandbox with a command that only says so; raises `Broken` with the reason and the remedy."""
     trial = replace(launch.plan, command=("echo", _WITNESS), timeout_s=PROBE_S)
     loop = Loop()
     supervisor = Supervisor(loop, replace(launch, plan=trial))

@@ -50,9 +50,10 @@ class _Taking:
 class Supervisor:
     """Runs one plan. `start` it, turn the loop until `outcome` is there.
 
-    `live` holds the caller's own (stdin, stdout, stderr), to and from which the streams are copied: the command never holds
-    a descriptor of the caller's, which could be a terminal, a file it may not write or a connected socket. With `live` None
-    the command's stdin is at its end and stdout and stderr are captured; `stdin` alone may still be given.
+    `live` holds the caller's own (stdin, stdout, stderr), to and from which the streams are copied: the command never
+    holds a descriptor of the caller's, which could be a terminal, a file it may not write or a connected socket. With
+    `live` None the command's stdin is at its end and stdout and stderr are captured; `stdin` alone may still be
+    given.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Supervisor:
                 self._relays.append(Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended))
 
     def end(self, *, by_signal: int | None = None, failure: str | None = None) -> None:
-        """End the command and everything in it now; the outcome names the signal that asked or the failure that forced it."""
+        """End the command and everything in it now; the outcome names the signal or the failure that asked for it."""
         if self._report is not None or self._ending:
             return
         self._ending = True
@@ -208,7 +209,7 @@ class Supervisor:
         )
 
     def _keep(self, capture: Capture, name: str) -> tuple[bytes, tuple[str, ...]]:
-        """Give a stream's bytes, and the log's path when it was too long: written now that nothing of the command is alive."""
+        """Give a stream's bytes, and its log's path when it was too long: written now that nothing can redirect it."""
         if not capture.truncated:
             return capture.kept(), ()
         where: str | None = None

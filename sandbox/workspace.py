@@ -72,7 +72,7 @@ class Workspace:
 
 
 def open_at(path: str) -> Workspace:
-    """Open an existing directory; a symbolic link is followed once, here. Raises `Broken` with the reason and the remedy."""
+    """Open an existing directory; a symbolic link is followed once, here. Raises `Broken` with the remedy."""
     try:
         real = os.path.realpath(path, strict=True)
         fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

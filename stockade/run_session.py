@@ -96,7 +96,7 @@ def run(request: Request) -> Ran:
 
 
 def _watch_signals(supervisor: Supervisor) -> None:
-    """SIGINT, SIGTERM and SIGHUP end the command and everything in it; a second one ends us as well, the keeper does the rest."""
+    """Let SIGINT, SIGTERM and SIGHUP end the command and everything in it; after a second the keeper does it alone."""
     asked: list[int] = []
 
     def end(number: int, _frame: object) -> None:

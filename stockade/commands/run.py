@@ -15,7 +15,6 @@ from policy.limits import COMMAND_MAX_S, COMMAND_S
 from sandbox.outcome import FAILED, Outcome
 from stockade.run_session import BACKENDS, Ran, Request, run
 
-
 _USAGE: Final = 2
 """The status of a usage error in click, which typer may or may not hold a copy of."""
 
@@ -36,15 +35,15 @@ class _Group(TyperGroup):
 app = typer.Typer(cls=_Group)
 
 _EPILOG = """
-Exit status: the command's own; 124 when the time was up; 125 when Stockade failed or refused to start; 126 and 127 when the
-command cannot be executed or found; 128 + n after signal n.
+Exit status: the command's own; 124 when the time was up; 125 when Stockade failed or refused to start; 126 and 127
+when the command cannot be executed or found; 128 + n after signal n.
 
 Example:  stockade run --policy allow.toml --workspace . -- pip download requests
 """
 
 
 @app.callback(invoke_without_command=True, epilog=_EPILOG)
-def command(
+def command(  # noqa: PLR0917 - typer calls it by name
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="CMD...", help="The command and its arguments, best after `--`."),
@@ -86,8 +85,9 @@ def command(
 ) -> None:
     """Run one command in a sandbox whose only way out is the proxy.
 
-    It sees /usr and a few files of /etc read-only, a /tmp of its own and the workspace; it has no network but the proxy, no
-    descriptor and no variable of yours. Standard input is copied to it; use `</dev/null` when it should get none.
+    It sees /usr and a few files of /etc read-only, a /tmp of its own and the workspace; it has no network but the
+    proxy, no descriptor and no variable of yours. Standard input is copied to it; use `</dev/null` when it should get
+    none.
     """
     request = Request(
         command=tuple(words or ()),
@@ -107,12 +107,16 @@ def command(
         raise typer.Exit(128 + signal.SIGINT) from None
     _tell(ran)
     if as_json:
-        print(json.dumps(describe(ran, request, backend)))  # noqa: T201
+        sys.stdout.write(json.dumps(describe(ran, request, backend)) + "\n")
     raise typer.Exit(ran.outcome.exit)
 
 
 def describe(ran: Ran, request: Request, backend: str) -> dict[str, Any]:
-    r"""Write the object that `--json` prints (DESIGN §9). Bytes that are not UTF-8 appear as `\xNN`, so that every parser reads it."""
+    r"""Write the object that `--json` prints (DESIGN §9).
+
+    Bytes of the output that are not UTF-8 appear as the four characters `\xNN`: every JSON parser reads those, while
+    a lone surrogate stops some.
+    """
     outcome = ran.outcome
     return {
         "exit": outcome.exit,
@@ -175,13 +179,11 @@ def _never_ran(error: Exception) -> Outcome:
 
 
 def _tell(ran: Ran) -> None:
-    """On standard error, whatever a person must know that is not the command's own output."""
-    for line in (*ran.notes, *(ran.outcome.failure or "").splitlines()):
-        print(f"stockade: {line}", file=sys.stderr)  # noqa: T201
+    """Say on standard error whatever a person must know that is not the command's own output."""
+    lines = [*ran.notes, *(ran.outcome.failure or "").splitlines()]
     if ran.outcome.timed_out:
-        print("stockade: the time was up; everything the command started was killed", file=sys.stderr)  # noqa: T201
+        lines.append("the time was up; everything the command started was killed")
     if not ran.outcome.acknowledged:
-        print(
-            "stockade: the end was not acknowledged: processes of the command may still be alive",
-            file=sys.stderr,
-        )  # noqa: T201
+        lines.append("the end was not acknowledged: processes of the command may still be alive")
+    for line in lines:
+        sys.stderr.write(f"stockade: {line}\n")

@@ -9,9 +9,9 @@ PROXY = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "ht
 
 
 def test_nothing_of_the_callers_is_in_it():
-    caller = {
-        name: "secret" for name in ("PATH", "HOME", "AWS_SECRET", "LD_PRELOAD", "PYTHONPATH", "HTTP_PROXY", "GIT_DIR")
-    }
+    caller = dict.fromkeys(
+        ("PATH", "HOME", "AWS_SECRET", "LD_PRELOAD", "PYTHONPATH", "HTTP_PROXY", "GIT_DIR"), "secret"
+    )
     made = compose("/srv/job", proxied=False, caller=caller)
     assert set(made) == FIXED
     assert "secret" not in made.values()

@@ -27,7 +27,7 @@ from sandbox import workspace
     ],
 )
 def test_a_system_directory_is_refused(path):
-    with pytest.raises(Broken, match="system directory|Permission denied|No such file"):
+    with pytest.raises(Broken, match=r"system directory|Permission denied|No such file"):
         workspace.open_at(path)
 
 

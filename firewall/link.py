@@ -43,7 +43,7 @@ class Route:
     via: Address | None = None
     link: str | None = None
     kind: str = "unicast"
-    """`unicast`, `local` (AnyIP: every address of `network` is ours), `unreachable`, `blackhole`, `prohibit`."""
+    """`unicast`, `local` (AnyIP: all of `network` is ours), `unreachable`, `blackhole`, `prohibit`."""
     table: int = TABLE_MAIN
 
 

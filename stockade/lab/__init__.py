@@ -1,1 +1,1 @@
-"""A private internet in network namespaces with no way out: names, servers, certificates, and canaries that only count."""
+"""A private internet in network namespaces with no way out, with canaries that only count."""

@@ -1,4 +1,4 @@
-"""The lab's certificate authority: one root, and a leaf for any name the moment a client asks: the one door to cryptography."""
+"""The lab's certificate authority, a leaf for any name when a client asks: the one door to cryptography."""
 
 import datetime
 from ipaddress import ip_address

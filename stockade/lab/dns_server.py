@@ -1,9 +1,10 @@
-"""The lab's DNS servers: UDP and TCP port 53 of every address, answering on the lab's resolvers, counting on the rest."""
+"""The lab's DNS servers: port 53 over UDP and TCP, answering on the lab's resolvers and nowhere else."""
 
 import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -11,10 +12,12 @@ from stockade.lab.zone import Zone, read_question
 
 PORT: Final = 53
 _MOST_BYTES: Final = 65_535
+_IPV6_FREEBIND: Final = 78
+"""Answer from addresses that are ours by route only (ipv6(7)); IPv4 needs no leave for that."""
 
 
 def plain_address(text: str) -> str:
-    """An address as a dual-stack socket tells it, without its IPv4-mapped clothes or its zone."""
+    """Return an address as a dual-stack socket tells it without its IPv4-mapped clothes and its zone."""
     address = IPv6Address(text.partition("%")[0])
     return str(address.ipv4_mapped or address)
 
@@ -30,8 +33,9 @@ class DnsServer:
         self._udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 
     def start(self) -> None:
-        """Open the UDP socket in the namespace the calling thread is in. TCP connections come by `serve_tcp`."""
+        """Open the UDP socket in the calling thread's namespace. TCP connections come by `serve_tcp`."""
         self._udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        self._udp.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
         self._udp.setblocking(False)
         self._udp.bind(("::", PORT))
         asyncio.get_running_loop().add_reader(self._udp, self._read)
@@ -46,13 +50,15 @@ class DnsServer:
                 if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
                     asked = plain_address(socket.inet_ntop(socket.AF_INET6, data[:16]))
                     if asked in self.resolvers:
-                        self._answer(asked, message, lambda payload, p=peer, d=data: self._send(payload, p, d))
+                        self._answer(asked, message, partial(self._send, peer, data))
 
-    def _send(self, payload: bytes, peer: tuple[str, int, int, int], destination: bytes) -> None:
+    def _send(self, peer: tuple[str, int, int, int], destination: bytes, payload: bytes) -> None:
         source = destination[:16] + struct.pack("=I", 0)
         self._udp.sendmsg([payload], [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, source)], 0, peer)
 
-    def _answer(self, asked: str, message: bytes, send: Callable[[bytes], None], *, by_udp: bool = True) -> None:
+    def _answer(
+        self, asked: str, message: bytes, send: Callable[[bytes], None], *, by_udp: bool = True
+    ) -> None:
         question = read_question(message)
         if question is None:
             return

@@ -19,7 +19,7 @@ type Files = dict[str, bytes]
 
 
 def repository() -> Files:
-    """Return a bare repository with one commit on `main`, as the files of git's dumb HTTP protocol (gitprotocol-http(5))."""
+    """Return a bare repository of one commit, as the files of git's dumb protocol (gitprotocol-http(5))."""
     files: Files = {}
 
     def store(kind: str, body: bytes) -> str:
@@ -60,7 +60,7 @@ def wheel() -> bytes:
 
 
 def python_index(wheel_body: bytes) -> Files:
-    """Return the index pages of the one package (PEP 503); its file lives on another host, as on the real index."""
+    """Return the index pages of the one package (PEP 503); its file lives on another host."""
     digest = hashlib.sha256(wheel_body).hexdigest()
     place = f"https://files.pythonhosted.org/packages/{WHEEL}#sha256={digest}"
     return {

@@ -1,4 +1,4 @@
-"""A running lab, as its owner holds it: start it, script its names, read its counters, start programs inside it."""
+"""A running lab, as its owner holds it: script its names, read its counters, start programs inside it."""
 
 import ctypes
 import json
@@ -15,7 +15,9 @@ from policy.errors import Broken
 from stockade.lab import places
 from stockade.lab.zone import Script
 
-_START: Final = "import sys; sys.path.insert(0, sys.argv[1]); from stockade.lab.world import main; main(int(sys.argv[2]))"
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from stockade.lab.world import main; main(int(sys.argv[2]))"
+)
 """What `python -I -c` runs: this same copy of the package, wherever it lies."""
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_S: Final = 20.0
@@ -25,9 +27,10 @@ _FDS_COUNT: Final = 4
 
 
 class Lab:
-    """One private internet. Close it (or leave the `with`) and it is gone; kill this process and it is gone too.
+    """One private internet, gone when it is closed, when its `with` is left, and when this process is killed.
 
-    Namespaces are called `gateway` (run proxies and clients here) and `internet`. Methods raise Broken when the lab died.
+    Its namespaces are `gateway` (run proxies and clients here) and `internet`. Methods raise Broken when the
+    lab died.
     """
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class Lab:
     # --- what it answers
 
     def write_names(self, names: Mapping[str, Script], *, only: bool = False) -> None:
-        """Set what DNS says of these names (stockade.lab.zone.Script); `only` forgets every other name first."""
+        """Set what DNS says of these names (zone.Script); `only` forgets every other name first."""
         self._order("names", dict(names), only=only)
 
     def serve_address(self, address: str) -> None:
@@ -115,37 +118,39 @@ class Lab:
     # --- what it saw
 
     def asked(self) -> dict[str, int]:
-        """`name TYPE` -> DNS queries that arrived."""
+        """Return `name TYPE` -> DNS queries that arrived."""
         return self._counts("asked")
 
     def asked_of(self) -> dict[str, int]:
-        """Resolver address -> DNS queries that arrived there."""
+        """Return resolver address -> DNS queries that arrived there."""
         return self._counts("asked_of")
 
     def attempts(self) -> dict[str, int]:
-        """`address:port/tcp|udp|ping` -> first packets that left the gateway, loopback included."""
+        """Return `address:port/tcp|udp|ping` -> first packets that left the gateway, loopback included."""
         return self._counts("attempts")
 
     def canaries(self) -> dict[str, int]:
-        """Those attempts that went where nothing should go: not an origin, not a resolver, not an expected listener."""
+        """Return the attempts that went where none should: no origin, no resolver, no expected listener."""
         return self._counts("canaries")
 
     def expect(self, endpoint: str) -> None:
-        """Count no attempt at `address:port` as a canary's: a listener that the test itself put into the gateway."""
+        """Count no attempt at `address:port` as a canary's: a listener that the test itself started."""
         self._order("expect", endpoint)
 
     def accepted(self) -> dict[str, int]:
-        """`address:port` -> TCP connections accepted in `internet`."""
+        """Return `address:port` -> TCP connections accepted in `internet`."""
         return self._counts("accepted")
 
     def requests(self) -> list[dict[str, Any]]:
-        """Heads of HTTP requests that reached origins, oldest first: {"address", "port", "head"}."""
+        """Return the requests that reached web sites, oldest first: {"address", "port", "head"}."""
         heads: list[dict[str, Any]] = self._order("requests")
         return heads
 
     # --- being inside it
 
-    def socket(self, where: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    def socket(
+        self, where: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM
+    ) -> socket.socket:
         """Return a socket born in that namespace: whoever holds it talks from there."""
         _, fds = self._ask("socket", [where, int(family), int(kind)], {})
         return socket.socket(fileno=fds[0])
@@ -153,7 +158,7 @@ class Lab:
     def enter(self, where: str) -> Callable[[], None]:
         """Return what a child calls between fork and exec to live in that namespace and die with its parent.
 
-        For an ordinary user that is the user namespace first, as the same uid, without capabilities after exec.
+        For an ordinary user: the user namespace first, as the same uid, without capabilities after exec.
         """
         gateway, internet, *user = self._fds
         network = {places.GATEWAY: gateway, places.INTERNET: internet}[where]
@@ -177,10 +182,11 @@ class Lab:
         """Run a program in that namespace to its end and return its output as text."""
         return subprocess.run(
             argv,
-            preexec_fn=self.enter(where),  # noqa: PLW1509
+            preexec_fn=self.enter(where),
             timeout=timeout,
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             check=False,
             **{"stdin": subprocess.DEVNULL, **fields},
         )

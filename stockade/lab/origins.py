@@ -1,4 +1,4 @@
-"""The lab's servers by port: web sites, an ssh banner, and plain TCP peers that behave well or badly on purpose."""
+"""The lab's servers by port: web sites, an ssh banner, and TCP peers that behave well or badly on purpose."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ SSH: Final = 22
 ECHO: Final = 7
 """Returns every byte; ends when the client does."""
 DIGEST: Final = 1007
-"""Reads to the client's end, then says `<count> <sha256>` and closes: proves a half-close carried everything."""
+"""Reads to the client's end, says `<count> <sha256>`, closes: proves that a half-close carried everything."""
 CLOSES: Final = 1001
 RESETS: Final = 1002
 SILENT: Final = 1003
@@ -41,7 +41,7 @@ type Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[No
 
 
 class Origins:
-    """Every TCP server of `internet`: one wildcard listener per port, and the address dialled decides who answers."""
+    """Every TCP server of `internet`: one listener per port; the address dialled decides who answers."""
 
     def __init__(self, authority: Authority, dns: DnsServer, sites: dict[str, Files]) -> None:
         self._authority = authority
@@ -103,7 +103,7 @@ class Origins:
         address, port = plain_address(name[0]), name[1]
         self.accepted[f"[{address}]:{port}" if ":" in address else f"{address}:{port}"] += 1
         # Peers go away in the middle of things: that is their right, and what many tests are about.
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ssl.SSLError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             if address in self._dns.resolvers and port == 53:
                 await self._dns.serve_tcp(address, reader, writer)
             elif address in self.addresses and port in self._by_port:
@@ -112,7 +112,7 @@ class Origins:
                 writer.write(CANARY_WORDS)
                 await writer.drain()
         writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError):
+        with contextlib.suppress(OSError):
             await writer.wait_closed()
 
     async def _site(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,7 +129,7 @@ class Origins:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context, "no-server-name.example.net")
         context.set_alpn_protocols(["http/1.1"])
-        context.sni_callback = self._certificate_for  # type: ignore[assignment]
+        context.sni_callback = self._certificate_for
         return context
 
     def _certificate_for(self, connection: ssl.SSLObject, host: str | None, _context: ssl.SSLContext) -> None:
@@ -153,7 +153,7 @@ class Origins:
 
 
 async def _ssh(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The server speaks first (RFC 4253 §4.2), reads the client's line, and hangs up."""
+    """Speak first (RFC 4253 §4.2), read the client's line, hang up."""
     writer.write(SSH_BANNER)
     await writer.drain()
     await reader.readuntil(b"\n")
@@ -196,7 +196,7 @@ async def _digest_quietly(reader: asyncio.StreamReader) -> None:
         pass
 
 
-async def _drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _drips(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     for _ in range(100):
         writer.write(b".")
         await writer.drain()

@@ -1,4 +1,4 @@
-"""Where everything of the lab lives: its public names and their addresses, its resolvers, its own two links."""
+"""Where everything of the lab lives: its names and their addresses, its resolvers, its own two links."""
 
 from ipaddress import ip_interface
 from typing import Final
@@ -28,7 +28,7 @@ NAMES: Final[dict[str, dict[str, object]]] = {
     "registry.npmjs.org": {"A": ["104.16.0.35"], "AAAA": ["2606:4700::6810:23"]},
     "six.example.net": {"AAAA": ["2606:2800:21f:cb07::6"]},
 }
-"""The names the lab starts with. A test adds its own; an address that is no name's here is still served when it says so."""
+"""The names the lab starts with. A test adds its own, and addresses with `serve_address`."""
 
 ORIGIN_ADDRESSES: Final = frozenset(
     address

@@ -1,4 +1,4 @@
-"""The lab's web server: plain pages, packages, and every way of misbehaving that a test asks for in the path."""
+"""The lab's web server: plain pages, packages, and each misbehaviour that a test asks for in the path."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ class Request:
         return next((value for key, value in self.headers if key == name), None)
 
     def number(self, key: str, default: float) -> float:
-        """A number of the query string."""
+        """Return a number of the query string."""
         return float(self.query.get(key, default))
 
 
@@ -84,7 +84,7 @@ async def _respond(visit: Visit, request: Request) -> bool:
         page = f"This is {host}, in the lab.\n".encode()
     if page is None:
         return _say(visit, request, 404, b"The lab has no such page.\n")
-    return _say(visit, request, 200, page, length_of_body=len(body))
+    return _say(visit, request, 200, page, received=len(body))
 
 
 async def _read_body(visit: Visit, request: Request) -> bytes:
@@ -99,13 +99,21 @@ async def _read_body(visit: Visit, request: Request) -> bytes:
     return await visit.reader.readexactly(int(request.header("content-length") or 0))
 
 
-def _say(visit: Visit, request: Request, status: int, body: bytes, length_of_body: int = 0, more: str = "") -> bool:
+def _say(
+    visit: Visit, request: Request, status: int, body: bytes, *, received: int = 0, more: str = ""
+) -> bool:
     close = (request.header("connection") or "").lower() == "close" or "close" in request.query
     ending = "Connection: close\r\n" if close else ""
-    kind = "text/html" if body.startswith(b"<") else "application/json" if body.startswith(b"{") else "text/plain"
+    kind = (
+        "text/html"
+        if body.startswith(b"<")
+        else "application/json"
+        if body.startswith(b"{")
+        else "text/plain"
+    )
     visit.writer.write(
         f"HTTP/1.1 {status} Lab\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-        f"X-Lab-Received: {length_of_body}\r\n{more}{ending}\r\n".encode()
+        f"X-Lab-Received: {received}\r\n{more}{ending}\r\n".encode()
     )
     if request.method != "HEAD":
         visit.writer.write(body)
@@ -113,7 +121,7 @@ def _say(visit: Visit, request: Request, status: int, body: bytes, length_of_bod
 
 
 async def _echo(visit: Visit, request: Request) -> bool:
-    """Every byte of the request's head, and its body's size and SHA-256."""
+    """Return every byte of the request's head, and its body's size and SHA-256."""
     body = await _read_body(visit, request)
     held = {
         "head": request.head.decode("latin-1"),
@@ -124,11 +132,15 @@ async def _echo(visit: Visit, request: Request) -> bool:
 
 
 async def _bytes(visit: Visit, request: Request) -> bool:
-    """`n` bytes with a length; `chunked=1` in chunks; `unsized=1` ended by the close (RFC 9112 §6.3)."""
+    """Send `n` bytes: with a length, in chunks (`chunked=1`), or ended by the close (`unsized=1`)."""
     left = int(request.number("n", 1024))
     chunked, unsized = "chunked" in request.query, "unsized" in request.query
-    framing = "Transfer-Encoding: chunked\r\n" if chunked else "" if unsized else f"Content-Length: {left}\r\n"
-    visit.writer.write(f"HTTP/1.1 200 Lab\r\nContent-Type: application/octet-stream\r\n{framing}\r\n".encode())
+    framing = (
+        "Transfer-Encoding: chunked\r\n" if chunked else "" if unsized else f"Content-Length: {left}\r\n"
+    )
+    visit.writer.write(
+        f"HTTP/1.1 200 Lab\r\nContent-Type: application/octet-stream\r\n{framing}\r\n".encode()
+    )
     while left:
         piece = _PIECE[: min(left, len(_PIECE))]
         left -= len(piece)
@@ -142,7 +154,7 @@ async def _bytes(visit: Visit, request: Request) -> bool:
 
 
 async def _drip(visit: Visit, request: Request) -> bool:
-    """`n` bytes, one every `every_s` seconds."""
+    """Send `n` bytes, one every `every_s` seconds."""
     n = int(request.number("n", 10))
     visit.writer.write(f"HTTP/1.1 200 Lab\r\nContent-Length: {n}\r\n\r\n".encode())
     for _ in range(n):
@@ -153,7 +165,7 @@ async def _drip(visit: Visit, request: Request) -> bool:
 
 
 async def _status(visit: Visit, request: Request) -> bool:
-    """The status `code`, after reading the body unless `early=1`; `header` is added as it is."""
+    """Say the status `code`, after reading the body unless `early=1`; `header` is added as it is."""
     if "early" not in request.query:
         await _read_body(visit, request)
     more = request.query["header"] + "\r\n" if "header" in request.query else ""
@@ -161,7 +173,7 @@ async def _status(visit: Visit, request: Request) -> bool:
 
 
 async def _raw(visit: Visit, request: Request) -> bool:
-    """The bytes of `b64` (URL-safe base64) and nothing else, whatever they are; then `end`: keep, close or reset."""
+    """Send the bytes of `b64` (URL-safe base64) and nothing else; then `end`: keep, close or reset."""
     await _read_body(visit, request)
     visit.writer.write(base64.urlsafe_b64decode(request.query.get("b64", "") + "=="))
     await visit.writer.drain()
@@ -172,7 +184,7 @@ async def _raw(visit: Visit, request: Request) -> bool:
 
 
 async def _never(_visit: Visit, _request: Request) -> bool:
-    """No answer, ever."""
+    """Answer never."""
     await asyncio.Event().wait()
     return False
 
@@ -187,14 +199,14 @@ async def _close(_visit: Visit, _request: Request) -> bool:
 
 
 async def _continue_late(visit: Visit, request: Request) -> bool:
-    """Waits `after_s` before the 100 that an `Expect: 100-continue` asks for (RFC 9110 §10.1.1)."""
+    """Wait `after_s` before the 100 that an `Expect: 100-continue` asks for (RFC 9110 §10.1.1)."""
     await asyncio.sleep(request.number("after_s", 0.5))
     visit.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     return await _echo(visit, request)
 
 
 async def _websocket(visit: Visit, request: Request) -> bool:
-    """Upgrades and then returns every byte of every frame unmasked by nobody: a byte echo after the handshake."""
+    """Upgrade (RFC 6455 §4), then return every byte: an echo without frames."""
     key = (request.header("sec-websocket-key") or "").encode()
     accept = base64.b64encode(hashlib.sha1(key + _WEBSOCKET_GUID, usedforsecurity=False).digest()).decode()
     visit.writer.write(

@@ -1,8 +1,9 @@
-"""The lab's two network namespaces and the one cable between them, built and then checked to have no way out."""
+"""The lab's two network namespaces and the one cable between them, built and checked: no way out."""
 
 import os
 from dataclasses import dataclass
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Final
 
 from firewall.link import LOOPBACK, TABLE_LOCAL, Links, Route
@@ -10,12 +11,13 @@ from policy.errors import Broken
 from stockade.lab import places
 
 _EVERYTHING: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
-_SELF: Final = "/proc/self/ns"
+_NETWORK: Final = Path("/proc/self/ns/net")
+_USER: Final = Path("/proc/self/ns/user")
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Open descriptors of the namespaces; the namespaces live as long as a descriptor or a process holds them."""
+    """Open descriptors of the namespaces, which live as long as a descriptor or a process holds them."""
 
     user_fd: int | None
     """The user namespace that owns the others; None when built as root, which needs none."""
@@ -30,14 +32,14 @@ class Topology:
 def build() -> Topology:
     """Build both namespaces and leave the calling, single-threaded process in `internet`.
 
-    An ordinary user gets a user namespace with the identity mapping first (user_namespaces(7)); root does not.
-    Raises Broken when the kernel refuses, or when what came out has any other link, route or neighbour.
+    An ordinary user gets a user namespace with the identity mapping first (user_namespaces(7)); root no.
+    Raises Broken when the kernel refuses, or when a namespace came out with any link but its own end.
     """
-    outside = os.stat(f"{_SELF}/net").st_ino
+    outside = _NETWORK.stat().st_ino
     user_fd = None
     if os.geteuid() != 0:
         _own_user_namespace()
-        user_fd = os.open(f"{_SELF}/user", os.O_RDONLY | os.O_CLOEXEC)
+        user_fd = os.open(_USER, os.O_RDONLY | os.O_CLOEXEC)
     gateway_fd = _new_namespace()
     internet_fd = _new_namespace()
     topology = Topology(user_fd, gateway_fd, internet_fd)
@@ -78,8 +80,8 @@ def _own_user_namespace() -> None:
                 kernel.write(text)
     except OSError as fault:
         raise Broken(
-            f"this user may not make a user namespace ({fault}); allow it with "
-            "`sysctl user.max_user_namespaces` (and `kernel.apparmor_restrict_unprivileged_userns=0`), or run as root"
+            f"this user may not make a user namespace ({fault}): raise user.max_user_namespaces, "
+            "set kernel.apparmor_restrict_unprivileged_userns=0, or run as root"
         ) from fault
 
 
@@ -87,12 +89,14 @@ def _new_namespace() -> int:
     try:
         os.unshare(os.CLONE_NEWNET)
     except OSError as fault:
-        raise Broken(f"cannot make a network namespace ({fault}); run as root or allow user namespaces") from fault
-    return os.open(f"{_SELF}/net", os.O_RDONLY | os.O_CLOEXEC)
+        raise Broken(
+            f"cannot make a network namespace ({fault}); run as root or allow user namespaces"
+        ) from fault
+    return os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _check_no_way_out(where: str, cable_end: str, outside: int) -> None:
-    if os.stat(f"{_SELF}/net").st_ino == outside:
+    if _NETWORK.stat().st_ino == outside:
         raise Broken(f"the lab's {where} is the namespace it was started in; refusing to start")
     with Links() as links:
         # Kernels put fall-back tunnel links (sit0, tunl0...) into every namespace; down, they carry nothing.

@@ -1,4 +1,4 @@
-"""Counts every attempt that leaves the gateway: one packet socket per link, nothing missed, whatever the port (packet(7))."""
+"""Counts every attempt that leaves the gateway, whatever the port: one packet socket per link (packet(7))."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ _BUFFER_BYTES: Final = 8 << 20
 
 
 class Watch:
-    """First packets of connections (TCP SYN), datagrams and pings, by `address:port/protocol` of where they were going."""
+    """Connection attempts (SYN), datagrams and pings, by the `address:port/protocol` they were going to."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class Watch:
 
 
 def describe(packet: bytes) -> str | None:
-    """Name where an IP packet that begins something was going; None for one that goes on with, or answers, something."""
+    """Name where an IP packet that begins something was going; None for one that continues or answers."""
     version = packet[0] >> 4 if packet else 0
     if version == 4 and len(packet) >= 20:
         protocol, address, rest = packet[9], packet[16:20], packet[(packet[0] & 15) * 4 :]

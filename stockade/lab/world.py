@@ -1,4 +1,4 @@
-"""The lab's own process: builds the namespaces, serves everything in them, takes orders over one socket, dies with its owner."""
+"""The lab's own process: builds the namespaces, serves in them, takes orders, dies with its owner."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _FORWARDING: Final = ("/proc/sys/net/ipv4/conf/all/forwarding", "/proc/sys/net/i
 
 
 def main(control_fd: int) -> None:
-    """Be the lab until the control socket ends. Says `{"ready": ...}` first, with the namespaces' descriptors."""
+    """Say `{"ready": ...}`, then be the lab until the control socket ends."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     control = socket.socket(fileno=control_fd)
     try:
@@ -59,7 +59,9 @@ async def _serve(control: socket.socket, topology: Topology) -> None:
         else:
             with descriptor:
                 raw = writer.get_extra_info("socket")
-                socket.send_fds(socket.socket(fileno=os.dup(raw.fileno())), [_line(answer)], [descriptor.fileno()])
+                socket.send_fds(
+                    socket.socket(fileno=os.dup(raw.fileno())), [_line(answer)], [descriptor.fileno()]
+                )
 
 
 def _line(answer: object) -> bytes:
@@ -110,7 +112,7 @@ class World:
         await self._origins.start()
 
     async def obey(self, order: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
-        """Carry out one order; the answer is `{"ok": value}` or `{"fault": text}`, with a socket for `socket`."""
+        """Carry out one order: `{"ok": value}` or `{"fault": text}`, and the socket that was ordered."""
         try:
             if order["do"] == "socket":
                 return {"ok": None}, self._socket(*order["with"])
@@ -129,7 +131,7 @@ class World:
             self._topology.enter(places.INTERNET)
 
     def _canaries(self) -> dict[str, int]:
-        """Attempts at addresses where nothing of the lab's answers, listeners that a test expects left out."""
+        """Return the attempts at addresses where nothing answers, without listeners that a test expects."""
         return {place: count for place, count in self._watch.seen.items() if self._is_canary(place)}
 
     def _is_canary(self, place: str) -> bool:
@@ -144,7 +146,7 @@ class World:
         self._dns.muted = frozenset(resolvers)
 
     async def _route(self, network: str, kind: str | None) -> None:
-        """Make a network `blackhole` (silence), `unreachable` or `prohibit` (ICMP errors), or whole again (None)."""
+        """Make a network `blackhole` (silent), `unreachable` or `prohibit` (ICMP), or whole (None)."""
         where = ip_network(network)
         if kind is None:
             gone = [route for route in self._routes if route.network == where]
@@ -181,7 +183,7 @@ async def _canary(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.close()
 
 
-# pyroute2's plain interface runs a loop of its own, so these run in a thread; a thread is born in its maker's namespace.
+# pyroute2 runs a loop of its own, so these run in a thread; a thread is born in its maker's namespace.
 def _add(route: Route) -> None:
     with Links() as links:
         links.add_route(route)

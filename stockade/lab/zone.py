@@ -1,7 +1,8 @@
-"""What the lab's DNS answers, as data: one script per name, turned into the bytes of a response (RFC 1035 §4)."""
+"""What the lab's DNS answers: one script per name, turned into the bytes of a response (RFC 1035 §4)."""
 
 import struct
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
@@ -14,11 +15,11 @@ _PLAIN_UDP_BYTES: Final = 512
 _LINKS_COUNT: Final = 32
 _SHIFTS: Final = {"ipv4hint": 4, "ipv6hint": 6}
 
-type Script = dict[str, Any]
-"""A name's answer: A, AAAA, TXT, HTTPS (lists), CNAME, DNAME (a name), `rcode`, `A_rcode`, `AAAA_rcode`, `ttl`,
-`timeout` (true or a list of types: no answer ever), `delay_s`, `truncate` (over UDP only), `records` ([owner, type, value]
-put in as they are), `seq` (a list of scripts: each query of a type takes the next, the last one stays), `raw` (hex after
-the id)."""
+type Script = Mapping[str, Any]
+"""A name's answer: A, AAAA, TXT, HTTPS (lists), CNAME, DNAME (a name), `rcode`, `A_rcode`, `AAAA_rcode`,
+`ttl`, `timeout` (true, or a list of types: no answer ever), `delay_s`, `truncate` (over UDP only), `records`
+(lists of owner, type, value), `seq` (scripts: each query of a type takes the next, the last
+one stays), `raw` (hex: everything after the id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,21 @@ def read_question(message: bytes) -> Question | None:
     if additional and message[end : end + 3] == b"\0" + struct.pack(">H", _OPT):
         udp_bytes = max(_PLAIN_UDP_BYTES, struct.unpack(">H", message[end + 3 : end + 5])[0])
     name = b".".join(labels).decode("latin-1").lower()
-    return Question(ident, flags, name, struct.unpack(">H", message[at + 1 : at + 3])[0], message[12:end], udp_bytes)
+    return Question(
+        ident, flags, name, struct.unpack(">H", message[at + 1 : at + 3])[0], message[12:end], udp_bytes
+    )
 
 
 class Zone:
     """Every name the lab knows, and how often each was asked; a name it does not know is NXDOMAIN."""
 
-    def __init__(self, names: dict[str, Script]) -> None:
+    def __init__(self, names: Mapping[str, Script]) -> None:
         self._names = dict(names)
         self.asked: Counter[str] = Counter()
         """`name TYPE` -> queries."""
         self._turn: Counter[tuple[str, int]] = Counter()
 
-    def write(self, names: dict[str, Script], *, only: bool = False) -> None:
+    def write(self, names: Mapping[str, Script], *, only: bool = False) -> None:
         """Set the scripts of these names (and forget all others when `only`); their sequences start again."""
         if only:
             self._names.clear()
@@ -91,7 +94,7 @@ class Zone:
         self.asked.clear()
 
     def respond(self, question: Question, *, by_udp: bool) -> Response:
-        """Answer one question as a recursive server would: the CNAME chain and what it leads to, in one response."""
+        """Answer one question as a recursive server would, with the CNAME chain and what it leads to."""
         self.asked[f"{question.name} {question.type_name}"] += 1
         script = self._script(question.name, question.rtype)
         if script is None:
@@ -127,7 +130,7 @@ class Zone:
             ttl = int(script.get("ttl", 60))
             for other, kind, value in script.get("records", ()):
                 records.append((other, kind, value, ttl))
-            rcode = script.get(f"{wanted}_rcode", script.get("rcode", "NOERROR"))
+            rcode: str = script.get(f"{wanted}_rcode") or script.get("rcode", "NOERROR")
             if rcode != "NOERROR":
                 return RCODES[rcode], records
             if "DNAME" in script:
@@ -174,7 +177,8 @@ def _data(kind: str, value: str) -> bytes:
         return _name(value)
     if kind == "TXT":
         text = value.encode()
-        return b"".join(bytes([len(part)]) + part for part in (text[i : i + 255] for i in range(0, len(text) or 1, 255)))
+        parts = (text[at : at + 255] for at in range(0, len(text) or 1, 255))
+        return b"".join(bytes([len(part)]) + part for part in parts)
     if kind in ("HTTPS", "SVCB"):  # RFC 9460 §2.2: priority, target, then address hints
         priority, target, *parameters = value.split()
         packed = struct.pack(">H", int(priority)) + _name(target)

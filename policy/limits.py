@@ -14,6 +14,12 @@ EDNS_PAYLOAD_BYTES: Final = 1232
 
 # --- our choice
 
+POLICY_CHARS: Final = 4_194_304
+"""One policy file; 5,000 networks and as many hosts take about 0.3 MB."""
+IDLE_LEAST_S: Final = 600
+"""Least `idle_s` a policy may set: below ten minutes quiet tunnels that are alive get cut."""
+SHOWN_CHARS: Final = 256
+"""Hostile text in a message or a record: enough to recognise a name of 253 bytes, too little to fill a disk."""
 CNAME_LINKS_COUNT: Final = 8
 """Links of one CNAME chain; public names stay under 6."""
 HTTP_HEAD_BYTES: Final = 32_768
@@ -22,7 +28,34 @@ REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
 CLIENT_HELLO_BYTES: Final = 65_536
 """One ClientHello over all its records; post-quantum key shares need about 2 KiB."""
-
+CONNECT_STAGGER_S: Final = 0.25
+"""From one connection attempt to the next address's, while none has answered (RFC 8305 §5 recommends 250 ms)."""
+COPY_BYTES: Final = 65_536
+"""Most bytes read at once, and so the most one stalled direction of a tunnel holds."""
+LINGER_S: Final = 5.0
+"""From our last words to a client until it must have closed; its bytes are dropped meanwhile, so that no reset eats the words."""
+LINGER_BYTES: Final = 1_048_576
+"""Most bytes dropped while lingering; a client that still sends then is reset."""
+KEEPALIVE_IDLE_S: Final = 60
+"""Silence before TCP asks whether the peer still lives; under the least time-out of common NATs."""
+KEEPALIVE_EACH_S: Final = 15
+"""Between two such questions."""
+KEEPALIVE_COUNT: Final = 4
+"""Questions without an answer until the peer is dead: 2 minutes in all."""
+LISTEN_BACKLOG_COUNT: Final = 4_096
+"""Connections the kernel keeps until they are accepted; it takes the lesser of this and net.core.somaxconn."""
+ACCEPT_COUNT: Final = 64
+"""Connections accepted in one turn, so that accepting starves nobody."""
+ACCEPT_PAUSE_S: Final = 0.1
+"""No accepting after the kernel had no memory or descriptor for one more."""
+RESET_POLL_S: Final = 0.02
+"""Between two looks whether what was written before a reset has left."""
+DEAD_TIMERS_COUNT: Final = 64
+"""Cancelled timers that may always lie in the loop's heap."""
+CRASH_REPEAT_S: Final = 60.0
+"""Least time between two traces from the same line."""
+CRASH_PLACES_COUNT: Final = 256
+"""Lines remembered for that."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -1,0 +1,16 @@
+"""Hostile text made fit to print: one line, ASCII, bounded."""
+
+from policy.limits import SHOWN_CHARS
+
+
+def quote(raw: bytes | str) -> str:
+    """`raw` in double quotes for a person or a record: controls, quotes and non-ASCII escaped, cut at SHOWN_CHARS."""
+    text = raw[: SHOWN_CHARS + 1].decode("latin-1") if isinstance(raw, bytes) else raw[: SHOWN_CHARS + 1]
+    return f'"{escape(text[:SHOWN_CHARS])}{"…" if len(text) > SHOWN_CHARS else ""}"'
+
+
+def escape(text: str) -> str:
+    """`text` with every character that a terminal, a log or a JSON reader could act on written as an escape."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    return text.encode("unicode_escape").decode("ascii").replace('"', '\\"')

@@ -29,7 +29,14 @@ def stockade(*arguments: str) -> list[str]:
 class RunningProxy:
     """A `stockade proxy` in the lab's gateway: where it listens, and what it recorded."""
 
-    def __init__(self, lab: Lab, folder: Path, policies: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        folder: Path,
+        policies: tuple[str, ...],
+        arguments: tuple[str, ...],
+        wrapper: tuple[str, ...],
+    ) -> None:
         self.lab = lab
         self.policy_files = []
         for number, text in enumerate(policies):
@@ -44,7 +51,7 @@ class RunningProxy:
         for file in self.policy_files:
             argv += ["--policy", str(file)]
         with open(self.error_file, "wb") as errors:
-            self.process = lab.popen([*argv, *arguments], stdout=subprocess.PIPE, stderr=errors)
+            self.process = lab.popen([*wrapper, *argv, *arguments], stdout=subprocess.PIPE, stderr=errors)
         line = self.process.stdout.readline()
         if not line:
             self.process.wait(5)
@@ -125,13 +132,16 @@ def ca_file(one_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_proxy(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., RunningProxy]]:
-    """`start_proxy(policy_text, ..., arguments=("--x", "y"))` -> RunningProxy, stopped after the test."""
+    """`start_proxy(policy_text, ..., arguments=("--x", "y"))` -> RunningProxy, stopped after the test.
+
+    `wrapper` goes before the command: a program that becomes the one it is given.
+    """
     running: list[RunningProxy] = []
 
-    def start(*policies: str, arguments: tuple[str, ...] = ()) -> RunningProxy:
+    def start(*policies: str, arguments: tuple[str, ...] = (), wrapper: tuple[str, ...] = ()) -> RunningProxy:
         folder = tmp_path / f"proxy{len(running)}"
         folder.mkdir()
-        running.append(RunningProxy(lab, folder, policies, arguments))
+        running.append(RunningProxy(lab, folder, policies, arguments, wrapper))
         return running[-1]
 
     yield start

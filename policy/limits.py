@@ -26,6 +26,8 @@ HTTP_HEAD_BYTES: Final = 32_768
 """One HTTP/1.1 head, request line included. Longer: 431."""
 REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
+HTTP_KEPT_S: Final = 75.0
+"""A kept HTTP connection without a request; clients open another when it is gone."""
 CLIENT_HELLO_BYTES: Final = 65_536
 """One ClientHello over all its records; post-quantum key shares need about 2 KiB."""
 CONNECT_STAGGER_S: Final = 0.25

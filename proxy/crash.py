@@ -30,5 +30,7 @@ class Crashes:
         if len(self._printed_at_s) >= CRASH_PLACES_COUNT:
             self._printed_at_s.clear()
         self._printed_at_s[place] = now_s
-        text = "stockade: internal error, the connection was refused:\n" + "".join(traceback.format_exception(error))
+        text = "stockade: internal error, the connection was refused:\n" + "".join(
+            traceback.format_exception(error)
+        )
         (self._write or sys.stderr.write)(text)

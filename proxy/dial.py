@@ -36,7 +36,12 @@ _REASONS: Final = {
 }
 """What connect(2) and socket(2) say, as a reason; everything else is `connect-unreachable`."""
 
-_TELLING: Final = (Reason.LIMIT_REACHED, Reason.CONNECT_REFUSED, Reason.CONNECT_TIMEOUT, Reason.CONNECT_UNREACHABLE)
+_TELLING: Final = (
+    Reason.LIMIT_REACHED,
+    Reason.CONNECT_REFUSED,
+    Reason.CONNECT_TIMEOUT,
+    Reason.CONNECT_UNREACHABLE,
+)
 """When the addresses failed differently, the first of these that happened is the answer: it says most."""
 
 
@@ -70,7 +75,17 @@ def dial(loop: Loop, pin: Pin, connect_s: float, done: Callable[[Dialled], None]
 class _Race:
     """All attempts for one pin; the first to connect wins and the others are closed."""
 
-    __slots__ = ("_attempts", "_connect_s", "_deadline", "_done", "_failures", "_next_timer", "_waiting", "loop", "pin")
+    __slots__ = (
+        "_attempts",
+        "_connect_s",
+        "_deadline",
+        "_done",
+        "_failures",
+        "_next_timer",
+        "_waiting",
+        "loop",
+        "pin",
+    )
 
     def __init__(self, loop: Loop, pin: Pin, connect_s: float, done: Callable[[Dialled], None]) -> None:
         self.loop = loop
@@ -109,7 +124,9 @@ class _Race:
         """Note why one attempt failed; its socket is closed."""
         self._attempts.remove(attempt)
         where = Destination(attempt.address, self.pin.port)
-        self._failures.append((_REASONS.get(code, Reason.CONNECT_UNREACHABLE), f"{where}: {os.strerror(code)}"))
+        self._failures.append(
+            (_REASONS.get(code, Reason.CONNECT_UNREACHABLE), f"{where}: {os.strerror(code)}")
+        )
 
     def won(self, attempt: "_Attempt", upstream: socket.socket, peer: Destination) -> None:
         """Hand over the connected socket; the other attempts are closed."""
@@ -117,7 +134,9 @@ class _Race:
         asked = Destination(attempt.address, self.pin.port)
         if peer != asked:
             upstream.close()
-            self._end(Dialled(None, peer, Reason.INTERNAL_ERROR, f"connected to {peer} where {asked} was dialled"))
+            self._end(
+                Dialled(None, peer, Reason.INTERNAL_ERROR, f"connected to {peer} where {asked} was dialled")
+            )
             return
         self._end(Dialled(upstream, peer, Reason.GRANTED, ""))
 
@@ -137,13 +156,17 @@ class _Race:
 
     def _too_late(self) -> None:
         tried = ", ".join(str(attempt.address) for attempt in self._attempts)
-        detail = "; ".join([f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)])
+        detail = "; ".join(
+            [f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)]
+        )
         self._end(Dialled(None, None, Reason.CONNECT_TIMEOUT, detail))
 
     def _failure(self) -> Dialled:
         happened = {reason for reason, _ in self._failures}
         reason = next((reason for reason in _TELLING if reason in happened), Reason.CONNECT_UNREACHABLE)
-        return Dialled(None, None, reason, "; ".join(text for _, text in self._failures) or "the pin holds no address")
+        return Dialled(
+            None, None, reason, "; ".join(text for _, text in self._failures) or "the pin holds no address"
+        )
 
     def _end(self, dialled: Dialled) -> None:
         done = self._done
@@ -168,7 +191,9 @@ class _Attempt:
         """Begin; False when it failed at once. The address goes in as a number, so nothing is looked up."""
         family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
         try:
-            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+            self._socket = socket.socket(
+                family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+            )
             keep_alive(self._socket)
             code = self._socket.connect_ex((str(self.address), self._race.pin.port))
         except OSError as error:
@@ -207,5 +232,3 @@ class _Attempt:
         self._race.loop.forget(upstream.fileno())
         self._socket = None
         self._race.won(self, upstream, Destination(ip_address(host), port))
-
-

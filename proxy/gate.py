@@ -5,13 +5,13 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from policy import record
 from policy.answer import Answer, Pin
 from policy.destination import Destination
 from policy.errors import Broken
-from policy.host import Name
+from policy.host import Address, Name
 from policy.judge import admit, judge
 from policy.layers import Policy
 from policy.verdict import Reason, Verdict
@@ -30,7 +30,7 @@ class Resolves(Protocol):
 class Keeps(Protocol):
     """What the gate asks of a journal (`proxy.journal.Journal`)."""
 
-    def write(self, entry: dict[str, object]) -> None:
+    def write(self, entry: dict[str, Any]) -> None:
         """Keep one record; raises Broken when it cannot be kept."""
 
 
@@ -45,9 +45,15 @@ class Opened:
     verdict: Verdict
     upstream: socket.socket | None
     peer: str | None
-    """The address and port read back from the socket (getpeername(2))."""
+    """The address and port read back from the socket (getpeername(2)), as `Destination` writes them."""
     record_id: str
     destination: Destination
+    address: Address | None = None
+    """The address of `peer`."""
+
+
+TIERS: Final = {"socks5": "tunnel", "connect": "tunnel", "http": "forward"}
+"""Entry, and how what comes that way is carried (DESIGN §4)."""
 
 
 def _cancelled() -> None:
@@ -71,7 +77,7 @@ class Gate:
         self.dials = dials
         self.clock = clock
         self._journal = journal
-        self._id_prefix = os.urandom(6).hex()
+        self._id_prefix = f"{int(clock()):08x}{os.urandom(4).hex()}"
         self._id_number = 0
 
     def open(
@@ -94,7 +100,13 @@ class Gate:
         return opening.cancel
 
     def judge(
-        self, session: Session, destination: Destination, entry: str, *, method: str | None = None, path: str | None = None
+        self,
+        session: Session,
+        destination: Destination,
+        entry: str,
+        *,
+        method: str | None = None,
+        path: str | None = None,
     ) -> tuple[Verdict, str]:
         """Judge and record the next request on a connection that is open already; the verdict and the record's id."""
         verdict = self.decide(session, destination, method, path)
@@ -110,8 +122,8 @@ class Gate:
         self,
         opened: Opened,
         session: Session,
-        entry: str,
         *,
+        tier: str = "tunnel",
         sent_bytes: int,
         received_bytes: int,
         duration_s: float,
@@ -122,10 +134,8 @@ class Gate:
             opened.record_id,
             self.clock(),
             session.name,
-            entry,
-            opened.destination,
             peer=opened.peer,
-            revision=opened.verdict.revision,
+            tier=tier,
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
             duration_s=duration_s,
@@ -136,16 +146,32 @@ class Gate:
         except Broken:
             pass  # the connection is over; the next verdict finds the same journal and refuses
 
-    def decide(self, session: Session, destination: Destination, method: str | None, path: str | None) -> Verdict:
+    def decide(
+        self, session: Session, destination: Destination, method: str | None, path: str | None
+    ) -> Verdict:
         """The verdict before DNS, the session's own state included. Not recorded."""
         policy = session.policy
         if session.revoked:
-            return Verdict(False, Reason.SESSION_REVOKED, revision=policy.revision, detail="This session was revoked.")
+            return _revoked(session)
         if session.is_full:
             most = policy.limits.connections_count
-            detail = f"This session has {most} connections open, the most it may have (limits.connections_count)."
+            detail = (
+                f"This session has {most} connections open, the most it may have (limits.connections_count)."
+            )
             return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
         return judge(policy, destination, self.clock(), method=method, path=path)
+
+    def still(
+        self, session: Session, opened: Opened, *, method: str | None = None, path: str | None = None
+    ) -> Verdict:
+        """The verdict on a connection that is open, under the session's present policy. Not recorded."""
+        if session.revoked:
+            return _revoked(session)
+        name = opened.destination.name
+        answer = None
+        if name is not None and opened.address is not None:
+            answer = Answer(name, addresses=(opened.address,))
+        return admit(session.policy, opened.destination, answer, self.clock(), method=method, path=path)[0]
 
     def keep(
         self,
@@ -164,7 +190,7 @@ class Gate:
         When the journal cannot keep it, whatever was allowed is refused as `limit-reached`.
         """
         self._id_number += 1
-        record_id = f"{self._id_prefix}-{self._id_number:x}"
+        record_id = record.record_id(self._id_prefix, self._id_number)
         line = record.entry(
             record_id,
             self.clock(),
@@ -172,25 +198,48 @@ class Gate:
             entry,
             destination,
             verdict,
-            pin=pin.addresses if pin else (),
+            pin=pin,
             peer=peer,
             method=method,
             path=path,
+            tier=TIERS.get(entry),
         )
         try:
             self._journal.write(line)
         except Broken as error:
             if verdict.allowed:
                 verdict = Verdict(
-                    False, Reason.LIMIT_REACHED, revision=verdict.revision, detail=f"No record can be kept: {error}"
+                    False,
+                    Reason.LIMIT_REACHED,
+                    revision=verdict.revision,
+                    detail=f"No record can be kept: {error}",
                 )
         return verdict, record_id
+
+
+def _revoked(session: Session) -> Verdict:
+    detail = f"The session {session.name} was revoked."
+    return Verdict(False, Reason.SESSION_REVOKED, revision=session.policy.revision, detail=detail)
 
 
 class _Opening:
     """One connection on its way through the gate: judged, resolving, dialling, then done or cancelled."""
 
-    __slots__ = ("_answer", "_destination", "_done", "_entry", "_gate", "_method", "_path", "_pin", "_policy", "_session", "_step", "_stop", "_verdict")
+    __slots__ = (
+        "_answer",
+        "_destination",
+        "_done",
+        "_entry",
+        "_gate",
+        "_method",
+        "_path",
+        "_pin",
+        "_policy",
+        "_session",
+        "_step",
+        "_stop",
+        "_verdict",
+    )
 
     def __init__(
         self,
@@ -248,7 +297,13 @@ class _Opening:
         if self._verdict is not None:
             gone = replace(self._verdict, detail="The client left before the connection was made.")
             self._gate.keep(
-                self._session, self._destination, self._entry, gone, pin=self._pin, method=self._method, path=self._path
+                self._session,
+                self._destination,
+                self._entry,
+                gone,
+                pin=self._pin,
+                method=self._method,
+                path=self._path,
             )
 
     def _under_way(self, start: Callable[[], Callable[[], None]]) -> None:
@@ -279,18 +334,22 @@ class _Opening:
         if not verdict.allowed or pin is None:
             self._finish(verdict)
             return
-        connect_s = self._policy.limits.connect_s
+        connect_s = self._session.policy.limits.connect_s
         self._under_way(lambda: self._gate.dials(self._gate.loop, pin, connect_s, self._dialled))
 
     def _admitted(self) -> Verdict:
-        """Judge and admit under the session's present policy; sets the verdict and the pin."""
-        session, destination = self._session, self._destination
-        if session.policy is not self._policy or session.revoked:
-            self._policy = session.policy
-            verdict = self._gate.decide(session, destination, self._method, self._path)
-            if not verdict.allowed:
-                return verdict
-        verdict, self._pin = admit(self._policy, destination, self._answer, self._gate.clock())
+        """Judge again and admit under the session's present policy; sets the verdict and the pin."""
+        self._policy = self._session.policy
+        if self._session.revoked:
+            return _revoked(self._session)
+        verdict, self._pin = admit(
+            self._policy,
+            self._destination,
+            self._answer,
+            self._gate.clock(),
+            method=self._method,
+            path=self._path,
+        )
         self._verdict = verdict
         return verdict
 
@@ -310,7 +369,7 @@ class _Opening:
             self._gate.loop.crashed(self._dialled, error)
 
     def _settle(self, dialled: Dialled) -> None:
-        """The policy may have changed while the network was asked: it must still admit the very peer that was dialled."""
+        """The policy may have changed while the network was asked: it must still admit what was dialled."""
         verdict = self._verdict
         upstream, peer = dialled.upstream, dialled.peer
         assert verdict is not None
@@ -320,39 +379,52 @@ class _Opening:
             return
         if self._session.policy is not self._policy or self._session.revoked:
             verdict = self._admitted()
-            if verdict.allowed and (self._pin is None or peer.host not in self._pin.addresses):
-                verdict = replace(verdict, allowed=False, reason=Reason.POLICY_CHANGED)
         if not verdict.allowed:
             upstream.close()
             self._finish(verdict)
             return
-        self._finish(verdict, upstream, str(peer))
+        self._finish(verdict, upstream, peer)
 
     def _refuse(self, reason: Reason, detail: str) -> None:
         self._stop_step()
         verdict = self._verdict or Verdict(False, reason, revision=self._policy.revision)
         self._finish(replace(verdict, allowed=False, reason=reason, detail=detail))
 
-    def _finish(self, verdict: Verdict, upstream: socket.socket | None = None, peer: str | None = None) -> None:
+    def _finish(
+        self, verdict: Verdict, upstream: socket.socket | None = None, peer: Destination | None = None
+    ) -> None:
         """Record, then tell; a connection that cannot be recorded is closed and refused."""
         done = self._done
         self._done = None
         if done is None:
             return
         record_id = ""
+        peer_text = str(peer) if peer else None
         try:
             verdict, record_id = self._gate.keep(
-                self._session, self._destination, self._entry, verdict,
-                pin=self._pin, peer=peer, method=self._method, path=self._path,
-            )  # fmt: skip
+                self._session,
+                self._destination,
+                self._entry,
+                verdict,
+                pin=self._pin,
+                peer=peer_text,
+                method=self._method,
+                path=self._path,
+            )
         except Exception as error:  # noqa: BLE001
             self._gate.loop.crashed(_cancelled, error)
-            verdict = replace(verdict, allowed=False, reason=Reason.INTERNAL_ERROR, detail=type(error).__name__)
+            verdict = replace(
+                verdict, allowed=False, reason=Reason.INTERNAL_ERROR, detail=type(error).__name__
+            )
         if not verdict.allowed and upstream is not None:
             upstream.close()
             upstream = None
         try:
-            done(Opened(verdict, upstream, peer, record_id, self._destination))
+            done(
+                Opened(
+                    verdict, upstream, peer_text, record_id, self._destination, peer.address if peer else None
+                )
+            )
         except Exception as error:  # noqa: BLE001
             if upstream is not None:
                 self._gate.loop.forget(upstream.fileno())

@@ -12,6 +12,8 @@ TEXT_MAX_CHARS: Final = 300
 PHRASE_MAX_CHARS: Final = 160
 """A reason phrase: clients cut status lines at about 200 (curl's and git's error texts)."""
 
+REQUEST_SLOW: Final = Codes(408, "http_request_error", None, None)
+"""A client that stopped in the middle of its request."""
 UPSTREAM_UNREADABLE: Final = Codes(502, "http_protocol_error", None, None)
 UPSTREAM_CLOSED: Final = Codes(502, "connection_terminated", None, None)
 UPSTREAM_SILENT: Final = Codes(504, "http_response_timeout", None, None)
@@ -31,6 +33,7 @@ SOCKS4_REFUSED: Final = b"\x00\x5b\x00\x00\x00\x00\x00\x00"
 _TITLES: Final = {
     400: "Bad request",
     403: "Refused by policy",
+    408: "Request timeout",
     414: "URI too long",
     421: "Misdirected request",
     429: "Too many requests",

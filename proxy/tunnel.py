@@ -35,7 +35,18 @@ class Ended:
 class _Side:
     """One of the two sockets, and what is waiting to be written to it."""
 
-    __slots__ = ("broken", "delivered_bytes", "fd", "mask", "pending", "read_ended", "ready", "reset", "shut", "socket")
+    __slots__ = (
+        "broken",
+        "delivered_bytes",
+        "fd",
+        "mask",
+        "pending",
+        "read_ended",
+        "ready",
+        "reset",
+        "shut",
+        "socket",
+    )
 
     def __init__(self, sock: socket.socket, ready: Callable[[int], None]) -> None:
         self.socket = sock
@@ -62,7 +73,20 @@ class Tunnel:
     takes them; it closes both, except when it ends as http. `done` is called exactly once, `start` may call it.
     """
 
-    __slots__ = ("_buffer", "_claim", "_client", "_closed_by", "_done", "_held", "_hello_due_s", "_last_s", "_limits", "_loop", "_timer", "_upstream")
+    __slots__ = (
+        "_buffer",
+        "_claim",
+        "_client",
+        "_closed_by",
+        "_done",
+        "_held",
+        "_hello_due_s",
+        "_last_s",
+        "_limits",
+        "_loop",
+        "_timer",
+        "_upstream",
+    )
 
     def __init__(
         self,
@@ -246,7 +270,9 @@ class Tunnel:
     def _hand_over(self) -> None:
         """It is HTTP in the clear: leave both sockets to the caller, unless the server spoke first."""
         if self._client.delivered_bytes or self._client.pending:
-            self._refuse(BadClient(Reason.NOT_HTTP, "The server spoke before the client on port 80; that is not HTTP."))
+            self._refuse(
+                BadClient(Reason.NOT_HTTP, "The server spoke before the client on port 80; that is not HTTP.")
+            )
             return
         self._stop_watching()
         self._end("http", rest=bytes(self._held))

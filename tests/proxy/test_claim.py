@@ -3,13 +3,13 @@
 from ipaddress import ip_address
 
 import pytest
-from tests.proxy.peers import client_hello
 
 from policy.destination import Destination
 from policy.errors import BadClient
 from policy.host import Name
 from policy.verdict import Reason
 from proxy.claim import Claim, Next
+from tests.proxy.peers import client_hello
 
 NAME = Name("example.com")
 ADDRESS = ip_address("93.184.215.14")

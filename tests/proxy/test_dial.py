@@ -162,7 +162,9 @@ def test_an_empty_pin_dials_nothing(loop):
 def test_cancelling_leaves_nothing(loop):
     silent, fillers = blackhole()
     before, outcome = descriptors(), []
-    cancel = dial(loop, Pin(HOST, addresses("127.0.0.9", "127.0.0.11"), silent.getsockname()[1]), 5, outcome.append)
+    cancel = dial(
+        loop, Pin(HOST, addresses("127.0.0.9", "127.0.0.11"), silent.getsockname()[1]), 5, outcome.append
+    )
     loop.turn(0.01)
     cancel()
     cancel()

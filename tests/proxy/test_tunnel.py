@@ -8,7 +8,6 @@ import struct
 import time
 
 import pytest
-from tests.proxy.peers import Talk, client_hello, closed, descriptors, pair, read_all, read_exactly, turn_until
 
 from policy.destination import Destination
 from policy.host import Name
@@ -17,6 +16,16 @@ from policy.verdict import Reason
 from proxy.linger import unsent_bytes
 from proxy.loop import Loop
 from proxy.tunnel import Tunnel
+from tests.proxy.peers import (
+    Talk,
+    client_hello,
+    closed,
+    descriptors,
+    pair,
+    read_all,
+    read_exactly,
+    turn_until,
+)
 
 NAME = Name("example.com")
 HELLO = client_hello("example.com")
@@ -34,7 +43,13 @@ class Lane:
         self.ended = []
         buffer = memoryview(bytearray(COPY_BYTES))
         self.tunnel = Tunnel(
-            loop, near_client, near_origin, Destination(NAME, port), limits or Limits(), buffer, self.ended.append
+            loop,
+            near_client,
+            near_origin,
+            Destination(NAME, port),
+            limits or Limits(),
+            buffer,
+            self.ended.append,
         )
         self.tunnel.start(first)
 
@@ -99,7 +114,10 @@ def test_half_close_delivers_every_byte(loop, direction, size):
 
 def test_an_upstream_that_closes_at_once_loses_no_tail(loop):
     """Even with the client's bytes unread in its queue, which turns its close into a reset."""
-    for unread, size in ((b"", 200_000), (b"unread request", 20_000)):  # the kernel drops what a reset overtakes
+    for unread, size in (
+        (b"", 200_000),
+        (b"unread request", 20_000),
+    ):  # the kernel drops what a reset overtakes
         lane = Lane(loop)
         lane.client.sendall(unread)
         if unread:

@@ -59,6 +59,40 @@ CRASH_REPEAT_S: Final = 60.0
 CRASH_PLACES_COUNT: Final = 256
 """Lines remembered for that."""
 
+# --- our choice: the sandbox
+
+PROXY_PORT: Final = 3_128
+"""Where the session's listener stands inside its own namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
+LISTEN_BACKLOG_COUNT: Final = 1_024
+"""Connections waiting to be accepted; the kernel caps it at net.core.somaxconn."""
+NAMESPACE_S: Final = 5.0
+"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or container runtime."""
+PROBE_S: Final = 4.0
+"""A sandbox that runs `true` must end by then, or the backend does not work here; measured 10 ms."""
+COMMAND_S: Final = 120.0
+"""A command's time when nobody says otherwise."""
+COMMAND_MAX_S: Final = 3_600.0
+"""The most that may be asked for one command."""
+ACKNOWLEDGE_S: Final = 5.0
+"""From the kill to the last process gone; above it the end is reported as not acknowledged. Measured under 0.1 s."""
+OUTPUT_HEAD_BYTES: Final = 524_288
+"""The first part of each of stdout and stderr that is kept."""
+OUTPUT_TAIL_BYTES: Final = 524_288
+"""The last part of each that is kept; what lies between is in the log only."""
+OUTPUT_LOG_BYTES: Final = 268_435_456
+"""The log of one stream that outgrew head and tail; a flood for a whole COMMAND_S would fill any disk otherwise."""
+ARGUMENT_BYTES: Final = 122_880
+"""One argument of a command; the kernel's MAX_ARG_STRLEN is 128 KiB (execve(2)) and fails with a bare E2BIG."""
+SANDBOX_TMP_BYTES: Final = 536_870_912
+"""The sandbox's own /tmp, in memory."""
+SANDBOX_SHM_BYTES: Final = 67_108_864
+"""The sandbox's own /dev/shm; bubblewrap's default is half of the machine's memory."""
+WORKSPACE_UID_FIRST: Final = 2_000_000
+"""First uid for workspaces that root owns: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
+WORKSPACE_UID_COUNT: Final = 1_000_000
+"""How many uids from there; the real path's hash chooses one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits a policy file may set; each default is the product's."""

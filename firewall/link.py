@@ -84,7 +84,7 @@ class Links:
             Link(
                 name=row.get_attr("IFLA_IFNAME"),
                 index=row["index"],
-                kind=info.get_attr("IFLA_INFO_KIND") or "" if (info := row.get_attr("IFLA_LINKINFO")) else "",
+                kind=about.get_attr("IFLA_INFO_KIND") or "" if (about := row.get_attr("IFLA_LINKINFO")) else "",
                 is_up=bool(row["flags"] & _LINK_UP),
             )
             for row in self._ask("list links", "get_links")

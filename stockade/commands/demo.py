@@ -27,9 +27,7 @@ def command(
             "--keep", metavar="DIR", help="Where the journal and the script stay. Default: a fresh directory."
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
     """Build a private internet and show what a confined shell can and cannot reach.
 

@@ -134,9 +134,7 @@ ATTEMPTS: Final = (
         Reason.NAME_SPECIAL,
         "metadata.google.internal",
     ),
-    Attempt(
-        "RFC 1918", "curl http://10.0.0.5/", "refused", "address-private", Reason.ADDRESS_PRIVATE, "10.0.0.5"
-    ),
+    Attempt("RFC 1918", "curl http://10.0.0.5/", "refused", "address-private", Reason.ADDRESS_PRIVATE, "10.0.0.5"),
     Attempt(
         "loopback",
         "curl --noproxy '' http://127.0.0.1:8080/",

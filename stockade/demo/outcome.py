@@ -59,9 +59,7 @@ def read_journal(file: Path) -> list[Record]:
 def judge(attempts: Sequence[Attempt], results: Path, journal: Iterable[Record]) -> list[Outcome]:
     """Hold each attempt's trace against the records of the same moments; the shell tried one at a time."""
     records = list(journal)
-    return [
-        _outcome(attempt, read_trace(results, number), records) for number, attempt in enumerate(attempts)
-    ]
+    return [_outcome(attempt, read_trace(results, number), records) for number, attempt in enumerate(attempts)]
 
 
 def _outcome(attempt: Attempt, trace: Trace | None, records: list[Record]) -> Outcome:

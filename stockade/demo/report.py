@@ -1,6 +1,6 @@
 """How the demonstration is shown: a table for people, one object for programs."""
 
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -9,7 +9,7 @@ from rich.table import Table
 from stockade.demo.outcome import Outcome
 from stockade.demo.stage import Played
 
-_COLOURS = {"allowed": "green", "refused": "yellow", "no way": "blue"}
+_COLOURS: Final = {"allowed": "green", "refused": "yellow", "no way": "blue"}
 
 
 def show(played: Played, console: Console) -> None:
@@ -30,9 +30,7 @@ def show(played: Played, console: Console) -> None:
         )
     console.print(table)
     counted = len(played.outcomes)
-    console.print(
-        f"{counted} attempts in {played.duration_s:.1f} s, {played.set_up_s:.1f} s of it to set up."
-    )
+    console.print(f"{counted} attempts in {played.duration_s:.1f} s, {played.set_up_s:.1f} s of it to set up.")
     touched = sum(played.canaries.values())
     console.print(
         f"Canaries touched: [{'red' if touched else 'bold green'}]{touched}[/] "

@@ -57,10 +57,10 @@ class Played:
         return not (faults or self.canaries or self.asked_in_vain or self.faults)
 
 
-def play(folder: Path, progress: Callable[[int, int], None]) -> Played:
+def play(folder: Path, progress: Callable[[int, int], None], policy_file: Path = POLICY_FILE) -> Played:
     """Build the lab, run every attempt, judge it; `progress(done, all)` is called as they go.
 
-    `folder` gets the journal and the script. Raises Broken when the lab or the sandbox cannot be had here.
+    `folder` gets the journal and the script; `policy_file` is the policy it runs under. Raises Broken when the lab or the sandbox cannot be had here.
     """
     began_s = time.monotonic()
     journal_file = folder / "journal.jsonl"
@@ -74,17 +74,15 @@ def play(folder: Path, progress: Callable[[int, int], None]) -> Played:
         script_file = folder / script.NAME
         script_file.write_text((workspace / script.NAME).read_text())
         set_up_s = time.monotonic() - began_s
-        said = _run_shell(lab, workspace, journal_file, progress)
+        said = _run_shell(lab, workspace, policy_file, journal_file, progress)
         outcomes = outcome.judge(ATTEMPTS, workspace / script.RESULTS, outcome.read_journal(journal_file))
         canaries, asked = lab.canaries(), lab.asked()
     return Played(
         tuple(outcomes),
         canaries,
-        _asked_in_vain(asked),
-        ()
-        if said["exit"] == 0
-        else (f"the shell ended with status {said['exit']}: {said['stderr'][-500:]}",),
-        POLICY_FILE,
+        _asked_in_vain(policy_file, asked),
+        () if said["exit"] == 0 else (f"the shell ended with status {said['exit']}: {said['stderr'][-500:]}",),
+        policy_file,
         journal_file,
         script_file,
         time.monotonic() - began_s,
@@ -92,9 +90,9 @@ def play(folder: Path, progress: Callable[[int, int], None]) -> Played:
     )
 
 
-def _asked_in_vain(asked: dict[str, int]) -> tuple[str, ...]:
+def _asked_in_vain(policy_file: Path, asked: dict[str, int]) -> tuple[str, ...]:
     """Names that were asked of DNS though the policy lets none of their usual ports be reached."""
-    policy = combine([parse(POLICY_FILE.read_text(), str(POLICY_FILE))])
+    policy = combine([parse(policy_file.read_text(), str(policy_file))])
     names = sorted({question.split()[0] for question in asked})
     return tuple(
         name
@@ -113,11 +111,15 @@ def _furnish(workspace: Path, root_pem: str) -> None:
 
 
 def _run_shell(
-    lab: Lab, workspace: Path, journal_file: Path, progress: Callable[[int, int], None]
+    lab: Lab,
+    workspace: Path,
+    policy_file: Path,
+    journal_file: Path,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     argv = [
         *(sys.executable, "-I", "-c", _START, str(_ROOT)),
-        *("run", "--json", "--policy", str(POLICY_FILE), "--workspace", str(workspace)),
+        *("run", "--json", "--policy", str(policy_file), "--workspace", str(workspace)),
         *("--resolver", lab.resolver, "--journal", str(journal_file), "--timeout", f"{_SHELL_S:g}"),
         *("--", "/bin/bash", script.NAME),
     ]

@@ -56,9 +56,7 @@ class DnsServer:
         source = destination[:16] + struct.pack("=I", 0)
         self._udp.sendmsg([payload], [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, source)], 0, peer)
 
-    def _answer(
-        self, asked: str, message: bytes, send: Callable[[bytes], None], *, by_udp: bool = True
-    ) -> None:
+    def _answer(self, asked: str, message: bytes, send: Callable[[bytes], None], *, by_udp: bool = True) -> None:
         question = read_question(message)
         if question is None:
             return

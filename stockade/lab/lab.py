@@ -148,9 +148,7 @@ class Lab:
 
     # --- being inside it
 
-    def socket(
-        self, where: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM
-    ) -> socket.socket:
+    def socket(self, where: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> socket.socket:
         """Return a socket born in that namespace: whoever holds it talks from there."""
         _, fds = self._ask("socket", [where, int(family), int(kind)], {})
         return socket.socket(fileno=fds[0])

@@ -119,35 +119,33 @@ class Origins:
         address, port = writer.get_extra_info("sockname")[:2]
 
         def saw(head: bytes) -> None:
-            self.requests.append(
-                {"address": plain_address(address), "port": port, "head": head.decode("latin-1")}
-            )
+            self.requests.append({"address": plain_address(address), "port": port, "head": head.decode("latin-1")})
 
         await site.serve(site.Visit(reader, writer, self._sites, saw))
 
     def _tls(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._load(context, "no-server-name.example.net")
-        context.set_alpn_protocols(["http/1.1"])
-        context.sni_callback = self._certificate_for
-        return context
+        settings = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._load(settings, "no-server-name.example.net")
+        settings.set_alpn_protocols(["http/1.1"])
+        settings.sni_callback = self._certificate_for
+        return settings
 
-    def _certificate_for(self, connection: ssl.SSLObject, host: str | None, _context: ssl.SSLContext) -> None:
+    def _certificate_for(self, connection: ssl.SSLObject, host: str | None, _settings: ssl.SSLContext) -> None:
         if host is None:
             return
-        context = self._leaves.get(host)
-        if context is None:
-            context = self._leaves[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._load(context, host)
-            context.set_alpn_protocols(["http/1.1"])
-        connection.context = context
+        leaf = self._leaves.get(host)
+        if leaf is None:
+            leaf = self._leaves[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._load(leaf, host)
+            leaf.set_alpn_protocols(["http/1.1"])
+        connection.context = leaf
 
-    def _load(self, context: ssl.SSLContext, host: str) -> None:
+    def _load(self, settings: ssl.SSLContext, host: str) -> None:
         # ssl reads certificates from files only; this one has no name on any disk.
         file = os.memfd_create("leaf", os.MFD_CLOEXEC)
         try:
             os.write(file, self._authority.leaf_pem(host))
-            context.load_cert_chain(f"/proc/self/fd/{file}")
+            settings.load_cert_chain(f"/proc/self/fd/{file}")
         finally:
             os.close(file)
 

@@ -99,18 +99,10 @@ async def _read_body(visit: Visit, request: Request) -> bytes:
     return await visit.reader.readexactly(int(request.header("content-length") or 0))
 
 
-def _say(
-    visit: Visit, request: Request, status: int, body: bytes, *, received: int = 0, more: str = ""
-) -> bool:
+def _say(visit: Visit, request: Request, status: int, body: bytes, *, received: int = 0, more: str = "") -> bool:
     close = (request.header("connection") or "").lower() == "close" or "close" in request.query
     ending = "Connection: close\r\n" if close else ""
-    kind = (
-        "text/html"
-        if body.startswith(b"<")
-        else "application/json"
-        if body.startswith(b"{")
-        else "text/plain"
-    )
+    kind = "text/html" if body.startswith(b"<") else "application/json" if body.startswith(b"{") else "text/plain"
     visit.writer.write(
         f"HTTP/1.1 {status} Lab\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         f"X-Lab-Received: {received}\r\n{more}{ending}\r\n".encode()
@@ -135,12 +127,8 @@ async def _bytes(visit: Visit, request: Request) -> bool:
     """Send `n` bytes: with a length, in chunks (`chunked=1`), or ended by the close (`unsized=1`)."""
     left = int(request.number("n", 1024))
     chunked, unsized = "chunked" in request.query, "unsized" in request.query
-    framing = (
-        "Transfer-Encoding: chunked\r\n" if chunked else "" if unsized else f"Content-Length: {left}\r\n"
-    )
-    visit.writer.write(
-        f"HTTP/1.1 200 Lab\r\nContent-Type: application/octet-stream\r\n{framing}\r\n".encode()
-    )
+    framing = "Transfer-Encoding: chunked\r\n" if chunked else "" if unsized else f"Content-Length: {left}\r\n"
+    visit.writer.write(f"HTTP/1.1 200 Lab\r\nContent-Type: application/octet-stream\r\n{framing}\r\n".encode())
     while left:
         piece = _PIECE[: min(left, len(_PIECE))]
         left -= len(piece)

@@ -89,9 +89,7 @@ def _new_namespace() -> int:
     try:
         os.unshare(os.CLONE_NEWNET)
     except OSError as fault:
-        raise Broken(
-            f"cannot make a network namespace ({fault}); run as root or allow user namespaces"
-        ) from fault
+        raise Broken(f"cannot make a network namespace ({fault}); run as root or allow user namespaces") from fault
     return os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -59,9 +59,7 @@ async def _serve(control: socket.socket, topology: Topology) -> None:
         else:
             with descriptor:
                 raw = writer.get_extra_info("socket")
-                socket.send_fds(
-                    socket.socket(fileno=os.dup(raw.fileno())), [_line(answer)], [descriptor.fileno()]
-                )
+                socket.send_fds(socket.socket(fileno=os.dup(raw.fileno())), [_line(answer)], [descriptor.fileno()])
 
 
 def _line(answer: object) -> bytes:

@@ -67,9 +67,7 @@ def read_question(message: bytes) -> Question | None:
     if additional and message[end : end + 3] == b"\0" + struct.pack(">H", _OPT):
         udp_bytes = max(_PLAIN_UDP_BYTES, struct.unpack(">H", message[end + 3 : end + 5])[0])
     name = b".".join(labels).decode("latin-1").lower()
-    return Question(
-        ident, flags, name, struct.unpack(">H", message[at + 1 : at + 3])[0], message[12:end], udp_bytes
-    )
+    return Question(ident, flags, name, struct.unpack(">H", message[at + 1 : at + 3])[0], message[12:end], udp_bytes)
 
 
 class Zone:

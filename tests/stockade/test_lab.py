@@ -143,9 +143,7 @@ def test_names_are_scripted(lab):
     assert query(lab, "nobody.test1.com")[3] & 15 == 3
     with pytest.raises(TimeoutError):
         query(lab, "mute.test1.com", within_s=0.2)
-    assert (
-        query(lab, "big.test1.com", "TXT")[2] & 2 and len(query(lab, "big.test1.com", "TXT", tcp=True)) > 600
-    )
+    assert query(lab, "big.test1.com", "TXT")[2] & 2 and len(query(lab, "big.test1.com", "TXT", tcp=True)) > 600
     assert b"\11elsewhere" in query(lab, "other.test1.com")
     assert query(lab, "hint.test1.com", "HTTPS").endswith(b"\0\1\0\0\4\0\4\x0a\0\0\5")
     lab.start_over()
@@ -238,15 +236,11 @@ def test_http_misbehaviour_is_asked_for_in_the_path(lab, tmp_path):
     site = "http://93.184.215.14"
     assert curl(lab, tmp_path, f"{site}/lab/status?code=417").stdout == "As you asked.\n"
     for how in ("", "&chunked=1", "&unsized=1"):
-        sized = curl(
-            lab, tmp_path, "-o", "/dev/null", "-w", "%{size_download}", f"{site}/lab/bytes?n=300000{how}"
-        )
+        sized = curl(lab, tmp_path, "-o", "/dev/null", "-w", "%{size_download}", f"{site}/lab/bytes?n=300000{how}")
         assert sized.stdout == "300000"
     echoed = curl(lab, tmp_path, "-H", "X-One: two", "-d", "abc", f"{site}/lab/echo").stdout
     assert "X-One: two" in echoed and '"body_bytes": 3' in echoed
-    raw = say(
-        lab, "93.184.215.14", 80, b"GET /lab/raw?b64=SFRUUC8xLjEgMjAwIE9LCgo HTTP/1.1\r\nHost: x\r\n\r\n"
-    )
+    raw = say(lab, "93.184.215.14", 80, b"GET /lab/raw?b64=SFRUUC8xLjEgMjAwIE9LCgo HTTP/1.1\r\nHost: x\r\n\r\n")
     assert raw == b"HTTP/1.1 200 OK\n\n"
     assert curl(lab, tmp_path, f"{site}/lab/reset").returncode == 56
     assert curl(lab, tmp_path, f"{site}/lab/close").returncode == 52

@@ -68,7 +68,7 @@ class Bench:
     folder: Path
 
     def run(self, *argv, **more):
-        """Run a client in the gateway with its own settings only: no proxy variable, no file of the caller's."""
+        """Run a client in the gateway with its own settings: no proxy variable, no file of the caller's."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8"} | more
         return self.lab.run(list(map(str, argv)), env=environment, cwd=self.folder, timeout=60)
 

@@ -51,9 +51,7 @@ def test_wire(name, lab, start_proxy, ca_file, tmp_path):
     began_s = time.monotonic()
     heard = [one for target in _targets(case) for one in _ask(proxy, case["form"], target, ca_file)]
     took_s = time.monotonic() - began_s
-    want = case.get("expect_each") or [
-        OTHERWISE.get(name, "allow" if case["accept"] == ["allow"] else "deny")
-    ]
+    want = case.get("expect_each") or [OTHERWISE.get(name, "allow" if case["accept"] == ["allow"] else "deny")]
     assert ["allow" if one.allowed else "deny" for one in heard] == want, (heard, proxy.records())
     assert took_s < case.get("max_s", 10)
     _check_where_it_went(lab, case, want, proxy.address[1])

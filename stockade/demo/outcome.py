@@ -89,7 +89,8 @@ def _moment_ms(record: Record) -> int:
 
 def _decisive(attempt: Attempt, verdicts: list[Record]) -> Record | None:
     wanted = [each for each in verdicts if (each["reason"], _host(each)) == (attempt.reason, attempt.host)]
-    return (wanted or verdicts or [None])[-1]
+    found = wanted or verdicts
+    return found[-1] if found else None
 
 
 def _host(record: Record) -> str:

@@ -60,7 +60,8 @@ class Played:
 def play(folder: Path, progress: Callable[[int, int], None], policy_file: Path = POLICY_FILE) -> Played:
     """Build the lab, run every attempt, judge it; `progress(done, all)` is called as they go.
 
-    `folder` gets the journal and the script; `policy_file` is the policy it runs under. Raises Broken when the lab or the sandbox cannot be had here.
+    `folder` gets the journal and the script; `policy_file` is the policy it runs under. Raises Broken when the lab
+    or the sandbox cannot be had here.
     """
     began_s = time.monotonic()
     journal_file = folder / "journal.jsonl"

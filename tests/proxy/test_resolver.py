@@ -10,7 +10,6 @@ import dns.name
 import dns.rdatatype
 import dns.rrset
 import pytest
-from tests.proxy.dns_peer import DnsPeer, Script, reply, zone
 
 from policy.answer import Answer
 from policy.errors import Broken
@@ -19,6 +18,7 @@ from policy.limits import Limits
 from policy.verdict import Reason
 from proxy.loop import Loop
 from proxy.resolver import Resolver, read_server, resolve_now, system_servers
+from tests.proxy.dns_peer import DnsPeer, Script, reply, zone
 
 APP = Name("app.example.com")
 A4 = "app.example.com. 60 IN A 192.0.2.7"

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from policy.document import parse
 
+from policy.document import parse
 from policy.errors import BadPolicy
 from tests.attack.conftest import POLICY, Client, read_all
 from tests.attack.conftest import client as client

@@ -19,7 +19,8 @@ type Told = Callable[[Read | None], None]
 class Exchange:
     """Each exchange has a connected socket of its own.
 
-    So the kernel picks a random source port and drops what others send (RFC 5452). It has no clock; whoever started it cancels it.
+    So the kernel picks a random source port and drops what others send (RFC 5452). It has no clock; whoever
+    started it cancels it.
     """
 
     def __init__(self, loop: Loop, server: Server, question: Question, told: Told) -> None:

@@ -79,7 +79,8 @@ def _open(file: str) -> int:
     try:
         fd = os.open(file, _FLAGS, 0o600)
     except OSError as error:
-        hint = "it is a symbolic link; name the file itself" if Path(file).is_symlink() else "name another with --journal"
+        is_link = Path(file).is_symlink()
+        hint = "it is a symbolic link; name the file itself" if is_link else "name another with --journal"
         raise Broken(f"journal {file}: {error.strerror}; {hint}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -3,11 +3,13 @@
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from policy.errors import Broken
 from policy.host import Address, unpack
 from policy.limits import NETLINK_BYTES, NETLINK_S
+from proxy.loop import IN, Loop, Timer
 
 _RTM_NEWADDR: Final = 20
 _RTM_GETADDR: Final = 22
@@ -39,33 +41,52 @@ def own_addresses() -> frozenset[Address]:
     raise Broken("this machine's addresses: they changed faster than netlink could list them; try again")
 
 
-class Watcher:
-    """Readable (`fileno`) whenever an address came or went in this network namespace."""
+class OwnAddresses:
+    """Keeps `changed` told of this machine's addresses: at the start, and whenever one comes or goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop, changed: Callable[[frozenset[Address]], None]) -> None:
+        self._loop = loop
+        self._changed = changed
+        self._netlink: socket.socket | None = None
+        self._again: Timer | None = None
+
+    def start(self) -> None:
+        """Watch first and read then, so that no change falls between. Raises Broken."""
         try:
             self._netlink = _open(_RTMGRP_ADDRESSES)
         except OSError as error:
             raise Broken(f"changes of this machine's addresses: netlink says {error.strerror}") from error
         self._netlink.setblocking(False)
+        self._changed(own_addresses())
+        self._loop.watch(self._netlink.fileno(), IN, self._heard)
 
-    def fileno(self) -> int:
-        """The descriptor to watch for input."""
-        return self._netlink.fileno()
+    def stop(self) -> None:
+        """Give the descriptor back. Harmless to repeat."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if self._netlink is not None:
+            self._loop.forget(self._netlink.fileno())
+            self._netlink.close()
+            self._netlink = None
 
-    def drain(self) -> None:
-        """Throw the messages away, lost ones too: whoever watches reads `own_addresses` afresh."""
+    def fail(self, _error: Exception) -> None:
+        """The list could not be read: start afresh soon; the last one stays in force (see `proxy.loop.Fails`)."""
+        self.stop()
+        self._again = self._loop.call_after(NETLINK_S, self.start)
+
+    def _heard(self, _mask: int) -> None:
+        """Throw the messages away, lost ones too (ENOBUFS), and read afresh."""
+        netlink = self._netlink
+        assert netlink is not None
         while True:
             try:
-                self._netlink.recv(NETLINK_BYTES)
+                netlink.recv(NETLINK_BYTES)
             except BlockingIOError:
-                return
+                break
             except OSError:
-                continue  # ENOBUFS: messages were lost, which is one more reason to read afresh
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        self._netlink.close()
+                continue
+        self._changed(own_addresses())
 
 
 def _open(groups: int = 0) -> socket.socket:

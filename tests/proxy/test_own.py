@@ -3,12 +3,19 @@
 import json
 import multiprocessing
 import os
-import select
 import subprocess
+import time
 from ipaddress import ip_address
 from pathlib import Path
 
-from proxy.own import Watcher, own_addresses
+import pytest
+
+from policy.errors import Broken
+from policy.host import Address
+from proxy import own
+from proxy.crash import Crashes
+from proxy.loop import Loop
+from proxy.own import OwnAddresses, own_addresses
 
 
 def inside() -> None:
@@ -19,14 +26,19 @@ def inside() -> None:
     Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
     Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
     assert own_addresses() == frozenset()
-    watcher = Watcher()
+    loop = Loop()
+    told: list[frozenset[Address]] = []
+    watched = OwnAddresses(loop, told.append)
+    watched.start()
+    assert told == [frozenset()]
     steps = ["link set lo up", "addr add 10.1.2.3/24 dev lo", "addr add 2001:db8::5/64 dev lo"]
     steps += [f"addr add 10.2.{at}.1/32 dev lo" for at in range(150)]
     for step in steps:
         subprocess.run(["ip", *step.split()], check=True)
-        assert select.select([watcher], [], [], 5)[0], step
-        watcher.drain()
-        assert not select.select([watcher], [], [], 0)[0]
+        end = time.monotonic() + 5
+        while told[-1] != own_addresses() and time.monotonic() < end:
+            loop.turn(0.2)
+        assert told[-1] == own_addresses(), step
     subprocess.run(["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"], check=True)
     subprocess.run(["ip", "addr", "add", "10.9.0.1", "peer", "10.9.0.2", "dev", "v0"], check=True)
     said = json.loads(subprocess.run(["ip", "-j", "addr"], check=True, capture_output=True).stdout)
@@ -35,7 +47,9 @@ def inside() -> None:
     assert len(theirs) == 5 + 150
     assert ip_address("10.9.0.1") in theirs
     assert ip_address("10.9.0.2") not in theirs
-    watcher.close()
+    watched.stop()
+    watched.stop()
+    loop.close()
 
 
 def test_own_addresses_are_what_ip_lists_and_changes_are_told() -> None:
@@ -47,3 +61,18 @@ def test_own_addresses_are_what_ip_lists_and_changes_are_told() -> None:
 
 def test_loopback_is_own() -> None:
     assert ip_address("127.0.0.1") in own_addresses()
+
+
+def test_a_list_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(crashes=Crashes())
+    told: list[frozenset[Address]] = []
+    watched = OwnAddresses(loop, told.append)
+    watched.start()
+    monkeypatch.setattr(own, "NETLINK_S", 0.05)
+    watched.fail(Broken("netlink"))
+    end = time.monotonic() + 5
+    while len(told) < 2 and time.monotonic() < end:
+        loop.turn(0.2)
+    watched.stop()
+    loop.close()
+    assert len(told) == 2

@@ -1,0 +1,36 @@
+"""Says on standard error what went wrong inside, once for each place and minute, so that a bug is seen and floods nothing."""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+from policy.limits import CRASH_PLACES_COUNT, CRASH_REPEAT_S
+
+
+class Crashes:
+    """Prints the trace of an exception nobody expected. `write` takes the text; the clock is monotonic."""
+
+    def __init__(
+        self, write: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._printed_at_s: dict[tuple[str, int], float] = {}
+        self.count = 0
+
+    def report(self, error: BaseException) -> None:
+        """Print the trace of `error` unless the same place printed one within CRASH_REPEAT_S."""
+        self.count += 1
+        frames = traceback.extract_tb(error.__traceback__)
+        place = (frames[-1].filename, frames[-1].lineno or 0) if frames else (type(error).__name__, 0)
+        now_s = self._clock()
+        if now_s - self._printed_at_s.get(place, float("-inf")) < CRASH_REPEAT_S:
+            return
+        if len(self._printed_at_s) >= CRASH_PLACES_COUNT:
+            self._printed_at_s.clear()
+        self._printed_at_s[place] = now_s
+        text = "stockade: internal error, the connection was refused:\n" + "".join(
+            traceback.format_exception(error)
+        )
+        (self._write or sys.stderr.write)(text)

@@ -1,0 +1,218 @@
+"""A refusal in the client's protocol: what was asked, why not, the record, and what would grant it."""
+
+import json
+from typing import Final
+
+from policy.destination import Destination
+from policy.errors import BadClient
+from policy.verdict import CODES, Codes, Reason, Verdict
+
+TEXT_MAX_CHARS: Final = 300
+"""One sentence of a refusal; hostile text grows fourfold when it is escaped."""
+PHRASE_MAX_CHARS: Final = 160
+"""A reason phrase: clients cut status lines at about 200 (curl's and git's error texts)."""
+
+REQUEST_SLOW: Final = Codes(408, "http_request_error", None, None)
+"""A client that stopped in the middle of its request."""
+UPSTREAM_UNREADABLE: Final = Codes(502, "http_protocol_error", None, None)
+UPSTREAM_CLOSED: Final = Codes(502, "connection_terminated", None, None)
+UPSTREAM_SILENT: Final = Codes(504, "http_response_timeout", None, None)
+"""Errors of RFC 9209 §2.3 for an upstream that was reached and then failed; POLICY §5 ends before that."""
+
+ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+"""The only good answer to CONNECT (RFC 9110 §9.3.6: no Content-Length, no body)."""
+
+TLS_NOT_SPOKEN: Final = b"\x15\x03\x01\x00\x02\x02\x28"
+"""TLS alert, fatal, handshake_failure (RFC 8446 §6): for a client that speaks TLS to the proxy itself."""
+TLS_NAME_REFUSED: Final = b"\x15\x03\x03\x00\x02\x02\x70"
+"""TLS alert, fatal, unrecognized_name (RFC 6066 §3): for a tunnel whose server name is another."""
+
+SOCKS4_REFUSED: Final = b"\x00\x5b\x00\x00\x00\x00\x00\x00"
+"""SOCKS4 reply 91, request rejected or failed."""
+
+_TITLES: Final = {
+    400: "Bad request",
+    403: "Refused by policy",
+    408: "Request timeout",
+    414: "URI too long",
+    421: "Misdirected request",
+    429: "Too many requests",
+    431: "Request header fields too large",
+    502: "Bad gateway",
+    503: "Service unavailable",
+    504: "Gateway timeout",
+}
+_FOR_EVER: Final = frozenset(
+    {
+        Reason.ADDRESS_LOOPBACK,
+        Reason.ADDRESS_LINK_LOCAL,
+        Reason.ADDRESS_METADATA,
+        Reason.ADDRESS_MULTICAST,
+        Reason.ADDRESS_OWN,
+        Reason.ADDRESS_EMBEDDED,
+    }
+)
+
+
+class Unspeakable(BadClient):
+    """A BadClient whose answer is not the one its reason has in POLICY §5; `codes` says which."""
+
+    def __init__(self, reason: Reason, detail: str, codes: Codes) -> None:
+        super().__init__(reason, detail)
+        self.codes = codes
+
+
+def render(
+    entry: str,
+    verdict: Verdict,
+    destination: Destination | None,
+    record_id: str,
+    *,
+    accepts_json: bool = False,
+    codes: Codes | None = None,
+    keep: bool = False,
+    body: bool = True,
+) -> bytes:
+    """Say `verdict` to a client of `entry`; empty where its protocol has no words and the connection ends.
+
+    `codes` replaces what POLICY §5 has for the reason; `keep` leaves an HTTP connection open for the next
+    request; `body` is False in answer to HEAD.
+    """
+    said = codes or CODES[verdict.reason]
+    if entry == "socks5":
+        return b"" if said.socks is None else socks5(said.socks)
+    if entry == "socks4":
+        return SOCKS4_REFUSED
+    if entry == "tls":
+        return TLS_NOT_SPOKEN
+    if said.http is None:
+        return b""
+    record_id = printable(record_id, 80)
+    if accepts_json:
+        text = _problem(said, verdict, destination, record_id)
+    else:
+        text = _text(verdict, destination, record_id)
+    title = _TITLES.get(said.http, "Refused")
+    subject = f" {destination}" if destination else ""
+    phrase = f"{title}: {verdict.reason}{subject}"
+    if verdict.rule:
+        phrase += f" ({printable(verdict.rule)})"
+    elif destination is None and verdict.detail:
+        phrase += f" ({printable(verdict.detail)})"
+    details = f"{verdict.reason}{subject}: {_why(verdict)}; record {record_id}"
+    lines = [
+        f"HTTP/1.1 {said.http} {phrase[:PHRASE_MAX_CHARS]}",
+        f'Proxy-Status: stockade; error={said.proxy_status}; details="{_sf_string(details)}"',
+        f"Content-Type: {'application/problem+json' if accepts_json else 'text/plain; charset=utf-8'}",
+        f"Content-Length: {len(text)}",
+        "Cache-Control: no-store",
+    ]
+    if said.http in (429, 503):
+        lines.append("Retry-After: 1")
+    if not keep:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (text if body else b"")
+
+
+def socks5(reply: int) -> bytes:
+    """One reply of RFC 1928 §6. The bound address is left zero: what the proxy bound is nobody's business."""
+    return bytes((5, reply, 0, 1, 0, 0, 0, 0, 0, 0))
+
+
+def printable(text: str, most: int = TEXT_MAX_CHARS) -> str:
+    """Escape all of `text` that is not printable ASCII, as Python does, and cut it to `most` characters."""
+    safe = "".join(
+        char if " " <= char <= "~" else char.encode("unicode_escape").decode("ascii")
+        for char in text[: most + 1].encode("utf-8", "backslashreplace").decode("utf-8")
+    )
+    return safe if len(safe) <= most else safe[: most - 3] + "..."
+
+
+def remedy(verdict: Verdict, destination: Destination | None) -> list[str]:
+    """Say what a person would write to grant it, line by line: TOML, or a comment on what else it takes."""
+    reason = verdict.reason
+    if destination is None:
+        return []
+    where = f" in {printable(verdict.layer)}" if verdict.layer else ""
+    grant = _toml(verdict.grant) if verdict.grant else None
+    if reason in _FOR_EVER:
+        return ["# No policy can grant this address: it is on the hard floor."]
+    if reason is Reason.REFUSED_BY_RULE:
+        return [f"# A [[refuse]] rule beats every grant: take it out{where}."]
+    if reason is Reason.PORT_NOT_GRANTED and grant:
+        return [f"# in the grant named {grant}{where}:", f"ports = [443, 80, {destination.port}]"]
+    if reason is Reason.GRANT_EXPIRED and grant:
+        return [f"# in the grant named {grant}{where}: give `until` a later moment, or take it out."]
+    if reason in (Reason.METHOD_NOT_GRANTED, Reason.PATH_NOT_GRANTED) and grant:
+        key = "methods" if reason is Reason.METHOD_NOT_GRANTED else "paths"
+        return [f"# in the grant named {grant}{where}: add to `{key}`."]
+    if reason in (Reason.NOT_GRANTED, Reason.PORT_NOT_GRANTED, Reason.GRANT_EXPIRED):
+        return _grant(destination)
+    if reason in (Reason.NAME_SPECIAL, Reason.ADDRESS_PRIVATE, Reason.ADDRESS_RESERVED):
+        if destination.address is not None:
+            return _grant(destination)
+        network = f"{verdict.address}/{verdict.address.max_prefixlen}" if verdict.address else "10.20.0.0/16"
+        return [*_grant(destination), f'private = ["{network}"]  # the non-public networks it may resolve to']
+    return []
+
+
+def _grant(destination: Destination) -> list[str]:
+    address = destination.address
+    lines = ["[[grant]]", f'name = "{destination.host}"']
+    if address is None:
+        lines.append(f'hosts = ["{destination.host}"]')
+    else:
+        lines.append(f'addresses = ["{address}/{address.max_prefixlen}"]')
+    if destination.port not in (443, 80):
+        lines.append(f"ports = [{destination.port}]")
+    return lines
+
+
+def _toml(text: str) -> str:
+    return json.dumps(printable(text))
+
+
+def _why(verdict: Verdict) -> str:
+    words = printable(verdict.detail) if verdict.detail else verdict.reason.replace("-", " ")
+    if verdict.address is not None and str(verdict.address) not in words:
+        words += f" ({verdict.address})"
+    return words
+
+
+def _text(verdict: Verdict, destination: Destination | None, record_id: str) -> bytes:
+    lines = [f"Stockade refused {destination or 'this request'}: {verdict.reason}.", f"Why: {_why(verdict)}"]
+    if verdict.rule:
+        lines.append(f"Rule: {printable(verdict.rule)}")
+    if verdict.grant:
+        lines.append(f"Grant: {printable(verdict.grant)}")
+    if verdict.layer:
+        lines.append(f"Policy: {printable(verdict.layer)}")
+    lines.append(f"Record: {record_id}")
+    wanted = remedy(verdict, destination)
+    if wanted:
+        lines += ["", "To grant it, a person would write in the policy file:", ""]
+        lines += [f"    {line}" for line in wanted]
+    return ("\n".join(lines) + "\n").encode("ascii", "backslashreplace")
+
+
+def _problem(said: Codes, verdict: Verdict, destination: Destination | None, record_id: str) -> bytes:
+    """RFC 9457; members beyond its own are `asked`, `reason`, `rule`, `grant`, `layer`, `record`, `write`."""
+    members = {
+        "title": _TITLES.get(said.http or 0, "Refused"),
+        "status": said.http,
+        "detail": _why(verdict),
+        "asked": str(destination) if destination else None,
+        "reason": str(verdict.reason),
+        "rule": printable(verdict.rule) if verdict.rule else None,
+        "grant": printable(verdict.grant) if verdict.grant else None,
+        "layer": printable(verdict.layer) if verdict.layer else None,
+        "record": record_id,
+        "write": "\n".join(remedy(verdict, destination)) or None,
+    }
+    present = {key: value for key, value in members.items() if value is not None}
+    return json.dumps(present).encode("ascii") + b"\n"
+
+
+def _sf_string(text: str) -> str:
+    """Escape printable ASCII for a String of RFC 8941 §3.3.3."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,51 @@
+"""One sandbox's identity for one run: who asks, under which policy, and which of its connections live now."""
+
+from typing import Protocol
+
+from policy.layers import Policy
+
+
+class Live(Protocol):
+    """A connection that was let through and is judged again when the policy changes."""
+
+    def rejudge(self) -> None:
+        """End it, recorded as `policy-changed` or `session-revoked`, when it would not be let through now."""
+
+
+class Session:
+    """Identity is the listener that accepted the connection (POLICY §7); `policy` is whole and never half swapped."""
+
+    __slots__ = ("_live", "clients_count", "name", "policy", "revoked")
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+        self.revoked = False
+        self.clients_count = 0
+        """Client connections open now; the front keeps it."""
+        self._live: set[Live] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """More clients are open than the policy lets one session have."""
+        return self.clients_count > self.policy.limits.connections_count
+
+    def keep(self, live: Live) -> None:
+        """Judge this connection again at each change, until `forget`."""
+        self._live.add(live)
+
+    def forget(self, live: Live) -> None:
+        """It ended. Harmless to repeat."""
+        self._live.discard(live)
+
+    def adopt(self, policy: Policy) -> None:
+        """Swap in a policy for all that is asked from now on, and cut the live connections it refuses."""
+        self.policy = policy
+        for live in tuple(self._live):
+            live.rejudge()
+
+    def revoke(self) -> None:
+        """Let nothing through from now on, and cut every live connection."""
+        self.revoked = True
+        for live in tuple(self._live):
+            live.rejudge()

@@ -49,7 +49,10 @@ def test_a_record_of_another_owner_counts_for_nothing(records):
         ([(NAME, "b.net", 1), (NAME, A, 1)], "beside an address"),
         ([(NAME, "b.net", 1), ("b.net", A, 1), ("b.net", "c.net", 1)], "beside an address"),
         ([(NAME, "b.net", 1), (NAME, "c.net", 1), ("b.net", A, 1)], "two CNAMEs"),
-        ([(NAME, "c0.net", 1), *[(f"c{at}.net", f"c{at + 1}.net", 1) for at in range(8)], ("c8.net", A, 1)], "more than 8"),
+        (
+            [(NAME, "c0.net", 1), *[(f"c{at}.net", f"c{at + 1}.net", 1) for at in range(8)], ("c8.net", A, 1)],
+            "more than 8",
+        ),
     ],
 )
 def test_a_chain_that_contradicts_itself_fails_the_name(records, detail):

@@ -229,8 +229,16 @@ def test_ps10_each_bad_host_is_named_with_its_line_and_fix(host, words):
 
 
 def test_hosts_that_are_fine():
-    layer = parse('version = 1\n[[grant]]\nhosts = ["*.example.com", "a_b.test", "localhost", "*.a.github.io", "x.com"]', "p")
-    assert [str(pattern) for pattern in layer.grants[0].hosts] == ["*.example.com", "a_b.test", "localhost", "*.a.github.io", "x.com"]
+    layer = parse(
+        'version = 1\n[[grant]]\nhosts = ["*.example.com", "a_b.test", "localhost", "*.a.github.io", "x.com"]', "p"
+    )
+    assert [str(pattern) for pattern in layer.grants[0].hosts] == [
+        "*.example.com",
+        "a_b.test",
+        "localhost",
+        "*.a.github.io",
+        "x.com",
+    ]
 
 
 def test_every_problem_in_one_run():
@@ -285,9 +293,14 @@ def test_nothing_but_bad_policy(text):
         assert error.problems and all(problem.startswith("p.toml:") for problem in error.problems)
 
 
-@given(st.one_of(st.text(max_size=60), st.text("*.:/@[]%a1 ", max_size=20)), st.sampled_from(["hosts", "addresses", "private", "ports", "name", "until"]))
+@given(
+    st.one_of(st.text(max_size=60), st.text("*.:/@[]%a1 ", max_size=20)),
+    st.sampled_from(["hosts", "addresses", "private", "ports", "name", "until"]),
+)
 def test_no_value_raises_anything_else(value, key):
-    quoted = '"' + "".join(f"\\U{ord(letter):08x}" if not "\ud800" <= letter <= "\udfff" else "" for letter in value) + '"'
+    quoted = (
+        '"' + "".join(f"\\U{ord(letter):08x}" if not "\ud800" <= letter <= "\udfff" else "" for letter in value) + '"'
+    )
     text = f"version = 1\n[[grant]]\n{key} = {quoted if key in ('name', 'until') else f'[{quoted}]'}\n"
     try:
         parse(text, "p.toml")

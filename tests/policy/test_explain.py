@@ -75,7 +75,13 @@ def test_an_allowed_target_step_by_step():
         ("https://c.example.com/", {}, "refuse", "not-granted", 'write: [[grant]] hosts = ["c.example.com"]'),
         ("tcp://c.example.com:22", {}, "refuse", "not-granted", 'hosts = ["c.example.com"] ports = [22]'),
         ("https://93.184.215.14/", {}, "refuse", "not-granted", 'addresses = ["93.184.215.14"]'),
-        ("a.example.com:22", {"form": "connect"}, "refuse", "port-not-granted", "add 22 to the ports of the grant site"),
+        (
+            "a.example.com:22",
+            {"form": "connect"},
+            "refuse",
+            "port-not-granted",
+            "add 22 to the ports of the grant site",
+        ),
         ("https://bad.b.example.com/", {}, "refuse", "refused-by-rule", "out of the refuse rule no"),
         ("https://o.example.com/", {}, "refuse", "grant-expired", "a later until"),
         ("https://r.example.com/pub/x", {}, "refuse", "not-granted", "without intercept"),
@@ -101,7 +107,15 @@ def test_words_and_remedies(target, more, word, reason, remedy):
 
 
 def test_only_a_name_that_may_be_resolved_is_asked_for():
-    for target in ("https://c.example.com/", "https://bad.b.example.com/", "https://o.example.com/", "https://10.0.0.5/", "https://localhost/", "http://r.example.com/x", "nonsense"):
+    for target in (
+        "https://c.example.com/",
+        "https://bad.b.example.com/",
+        "https://o.example.com/",
+        "https://10.0.0.5/",
+        "https://localhost/",
+        "http://r.example.com/x",
+        "nonsense",
+    ):
         assert said(target)[1] == [], target
 
 

@@ -84,7 +84,9 @@ VALUE = st.recursive(
     SCALAR,
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(lambda it: "[\n" + " ,# c\n".join(it) + "\n]"),
-        st.lists(inner, max_size=2).map(lambda it: "{" + ", ".join(f"k{at} = {each}" for at, each in enumerate(it)) + "}"),
+        st.lists(inner, max_size=2).map(
+            lambda it: "{" + ", ".join(f"k{at} = {each}" for at, each in enumerate(it)) + "}"
+        ),
     ),
     max_leaves=6,
 )

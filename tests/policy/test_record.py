@@ -30,16 +30,33 @@ def test_verdict_record():
 
 
 def test_refusal_record():
-    verdict = Verdict(False, Reason.ADDRESS_PRIVATE, None, "10.0.0.0/8", "p.toml", "abc", "why", IPv4Address("10.0.0.1"))
+    verdict = Verdict(
+        False, Reason.ADDRESS_PRIVATE, None, "10.0.0.0/8", "p.toml", "abc", "why", IPv4Address("10.0.0.1")
+    )
     found = entry("r", 0.0, "s", "socks5", None, verdict)
-    assert (found["verdict"], found["reason"], found["destination"], found["address"]) == ("refuse", "address-private", None, "10.0.0.1")
+    assert (found["verdict"], found["reason"], found["destination"], found["address"]) == (
+        "refuse",
+        "address-private",
+        None,
+        "10.0.0.1",
+    )
     report = entry("r", 0.0, "s", "http", DESTINATION, Verdict(True, Reason.GRANTED, would_refuse=Reason.NOT_GRANTED))
     assert (report["verdict"], report["would_refuse"]) == ("allow", "not-granted")
     assert all(type(value) in (str, int, dict, list, type(None)) for value in report.values()), "JSON's own types only"
 
 
 def test_end_record():
-    found = end("r", 0.0, "s", sent_bytes=1, received_bytes=2, duration_s=1.23456789, closed_by="client", peer="1.1.1.1", tier="tunnel")
+    found = end(
+        "r",
+        0.0,
+        "s",
+        sent_bytes=1,
+        received_bytes=2,
+        duration_s=1.23456789,
+        closed_by="client",
+        peer="1.1.1.1",
+        tier="tunnel",
+    )
     assert found == {
         "id": "r", "at": "1970-01-01T00:00:00.000Z", "event": "end", "session": "s", "peer": "1.1.1.1", "tier": "tunnel",
         "sent_bytes": 1, "received_bytes": 2, "duration_s": 1.234568, "closed_by": "client",

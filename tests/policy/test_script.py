@@ -22,7 +22,11 @@ def ask(names, name="a.net"):
         ({"a.net": {"A": [A]}}, [A], ()),
         ({"A.Net.": {"A": [A], "AAAA": [AAAA]}}, [A, AAAA], ()),
         ({"a.net": {"A": [A], "AAAA_rcode": "SERVFAIL"}}, [A], ()),
-        ({"a.net": {"CNAME": "b.net"}, "b.net": {"CNAME": "C.net."}, "c.net": {"AAAA": [AAAA]}}, [AAAA], ("b.net", "c.net")),
+        (
+            {"a.net": {"CNAME": "b.net"}, "b.net": {"CNAME": "C.net."}, "c.net": {"AAAA": [AAAA]}},
+            [AAAA],
+            ("b.net", "c.net"),
+        ),
         ({"a.net": {"AAAA": ["::ffff:8.8.8.8"]}}, ["8.8.8.8"], ()),
     ],
 )

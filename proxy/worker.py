@@ -11,12 +11,12 @@ from policy.address import Floor, classify
 from policy.errors import BadPolicy, Broken
 from policy.host import Address
 from policy.layers import Policy
-from policy.limits import COPY_BYTES, OWN_RETRY_S, PARENT_POLL_S, Limits
+from policy.limits import COPY_BYTES, PARENT_POLL_S, Limits
 from proxy.flow import Plane
 from proxy.front import Front, Listener
 from proxy.gate import Gate, Keeps
-from proxy.loop import IN, Loop, Timer
-from proxy.own import Watcher, own_addresses
+from proxy.loop import Loop
+from proxy.own import OwnAddresses
 from proxy.resolver import Resolver
 from proxy.signals import Signals
 
@@ -43,13 +43,13 @@ class Worker:
         self.gate = Gate(loop, self._resolver, journal)
         plane = Plane(loop, self.gate, memoryview(bytearray(COPY_BYTES)))
         self.front = Front(plane, tuple(listeners))
-        self._own = _Own(loop, self._apply)
+        self._own = OwnAddresses(loop, self._own_changed)
+        self._own_addresses: frozenset[Address] = frozenset()
 
     def start(self) -> None:
         """Learn this machine's addresses, and only then accept."""
         raise_file_limit()
         self._own.start()
-        self._apply()
         self.front.start()
 
     def adopt(self, policy: Policy) -> None:
@@ -67,64 +67,24 @@ class Worker:
         """Cut what still lives and give everything back but the loop."""
         self.front.close("stopped")
         self._resolver.stop()
-        self._own.close()
+        self._own.stop()
 
     @property
     def revision(self) -> str:
         """The policy in force, by the first session."""
         return next((policy.revision for policy in self._policies.values()), "none")
 
+    def _own_changed(self, addresses: frozenset[Address]) -> None:
+        """This machine's addresses are these now, and none of them may be reached.
+
+        Those on the hard floor are refused anyway, and keep the reason that `explain` gives for them too.
+        """
+        self._own_addresses = frozenset(own for own in addresses if classify(own).floor is not Floor.HARD)
+        self._apply()
+
     def _apply(self) -> None:
         for session, policy in self._policies.items():
-            session.adopt(policy.with_own(self._own.addresses))
-
-
-class _Own:
-    """This machine's own addresses, kept current; `changed` is called after each change that was learnt."""
-
-    def __init__(self, loop: Loop, changed: Callable[[], None]) -> None:
-        self._loop = loop
-        self._changed = changed
-        self._watcher: Watcher | None = None
-        self._retry: Timer | None = None
-        self.addresses: frozenset[Address] = frozenset()
-
-    def start(self) -> None:
-        """Watch first and read then, so that no change is missed in between. Raises Broken."""
-        self._watcher = Watcher()
-        self._loop.watch(self._watcher.fileno(), IN, self._ready)
-        self.addresses = _beyond_hard_floor()
-
-    def close(self) -> None:
-        """Give the descriptor back. Harmless to repeat."""
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._watcher is not None:
-            self._loop.forget(self._watcher.fileno())
-            self._watcher.close()
-            self._watcher = None
-
-    def _ready(self, _mask: int) -> None:
-        if self._watcher is not None:
-            self._watcher.drain()
-            self._read()
-
-    def _read(self) -> None:
-        """Read afresh; while that fails, what was known stays refused, and it is tried again."""
-        try:
-            addresses = _beyond_hard_floor()
-        except Broken as error:
-            sys.stderr.write(f"stockade: {error}; trying again\n")
-            self._retry = self._loop.call_after(OWN_RETRY_S, self._read)
-            return
-        if addresses != self.addresses:
-            self.addresses = addresses
-            self._changed()
-
-
-def _beyond_hard_floor() -> frozenset[Address]:
-    """Our addresses but those that the hard floor refuses anyway, which keep the reason that `explain` gives too."""
-    return frozenset(own for own in own_addresses() if classify(own).floor is not Floor.HARD)
+            session.adopt(policy.with_own(self._own_addresses))
 
 
 def serve(

@@ -1,6 +1,7 @@
 """`stockade proxy`: one port that speaks SOCKS5, CONNECT and plain HTTP, under a policy."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from stockade.policy_files import load
 
 app = typer.Typer()
 
+PR_SET_PDEATHSIG: Final = 1
 BAD_INPUT: Final = 2
 """Exit status for a policy or an option that is wrong."""
 
@@ -63,7 +65,7 @@ def _serve(
     parent_pid: int | None,
 ) -> None:
     from proxy.journal import Journal
-    from proxy.resolver import system_servers
+    from proxy.dns_servers import system_servers
     from proxy.session import Session
     from proxy.worker import Listener, serve
 
@@ -149,10 +151,13 @@ def _shown(address: Address, port: int) -> str:
 
 
 def _follow_parent() -> None:
-    """Have the kernel send SIGUSR1 when the thread that started us ends; the worker then looks whether its process did."""
-    from firewall.prctl import ask_for_parent_death
+    """Have the kernel send SIGUSR1 when the thread that started us ends; the worker then looks whether its process did.
 
-    ask_for_parent_death(signal.SIGUSR1)
+    A signal that kills (PR_SET_PDEATHSIG's usual one) would end us with a thread of a parent that lives on.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGUSR1), 0, 0, 0):
+        raise Broken(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
 
 
 @contextlib.contextmanager

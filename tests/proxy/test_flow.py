@@ -5,6 +5,8 @@ import struct
 import time
 
 import pytest
+
+from policy.verdict import Reason
 from tests.proxy.peers import client_hello, closed, descriptors, read_all, read_exactly
 from tests.proxy.rig import (
     CONNECT_OK,
@@ -16,8 +18,6 @@ from tests.proxy.rig import (
     policy,
     socks_request,
 )
-
-from policy.verdict import Reason
 
 
 @pytest.fixture

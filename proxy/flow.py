@@ -223,8 +223,8 @@ class Flow:
             plane.gate,
             self._session,
             self._client,
-            plane.buffer,
-            self._end,
+            buffer=plane.buffer,
+            done=self._end,
             entry=asked.entry,
             within=within,
         )
@@ -258,12 +258,11 @@ class Flow:
 
     def _record_end(self, closed_by: str, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         """Record the end of the upstream connection."""
-        opened, asked = self._opened, self._asked
-        if opened is not None and asked is not None:
+        opened = self._opened
+        if opened is not None:
             self._plane.gate.end(
                 opened,
                 self._session,
-                asked.entry,
                 sent_bytes=sent_bytes,
                 received_bytes=received_bytes,
                 duration_s=self._plane.loop.now_s - self._opened_s,

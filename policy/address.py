@@ -8,7 +8,7 @@ specific row decides. A block whose reachability the registry leaves blank is no
 from bisect import bisect_right
 from dataclasses import dataclass
 from enum import IntEnum
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_network
 from typing import Final
 
 from policy.host import Address, plain

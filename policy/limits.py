@@ -50,16 +50,45 @@ LISTEN_BACKLOG_COUNT: Final = 4_096
 """Connections the kernel keeps until they are accepted; it takes the lesser of this and net.core.somaxconn."""
 ACCEPT_COUNT: Final = 64
 """Connections accepted in one turn, so that accepting starves nobody."""
+OVER_LIMIT_COUNT: Final = 256
+"""Clients above `connections_count` that are still listened to, so that each is told 503 in its protocol; more are reset."""
 ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
 """Between two looks whether what was written before a reset has left."""
+PARENT_POLL_S: Final = 1.0
+"""Between two looks whether the parent process lives; the kernel's own signal comes sooner, this one always."""
 DEAD_TIMERS_COUNT: Final = 64
 """Cancelled timers that may always lie in the loop's heap."""
 CRASH_REPEAT_S: Final = 60.0
 """Least time between two traces from the same line."""
 CRASH_PLACES_COUNT: Final = 256
 """Lines remembered for that."""
+DNS_CACHE_COUNT: Final = 4_096
+"""Names whose answers are kept at a time, about 2 MB."""
+DNS_TTL_MOST_S: Final = 300
+"""Longest an answer is believed, whatever its TTL: a host that moved is found again within five minutes."""
+DNS_NEGATIVE_MOST_S: Final = 60
+"""The same for "there is nothing" (RFC 2308 §5 allows hours)."""
+DNS_RETRY_FIRST_S: Final = 0.8
+"""Silence until another server is asked; twice as long before the next."""
+DNS_TRIES_COUNT: Final = 3
+"""Questions for one name and family, over all servers, when there are fewer servers than that."""
+DNS_OTHER_FAMILY_S: Final = 0.5
+"""What the second family gets once the first has addresses (RFC 8305 §3 waits 50 ms; we refuse mixed answers, so longer)."""
+DNS_BACK_OFF_FIRST_S: Final = 2.0
+"""A silent server is asked last for this long; twice as long each further time."""
+DNS_BACK_OFF_MOST_S: Final = 60.0
+"""Longest a silent server is asked last."""
+DNS_FLIGHTS_COUNT: Final = 512
+"""Names looked up at the same time; each takes two sockets or more."""
+DNS_TCP_BYTES: Final = 65_537
+"""Largest DNS message over TCP with its length (RFC 1035 §4.2.2)."""
+NETLINK_BYTES: Final = 65_536
+"""One read from netlink; the kernel's dump buffers are half of that."""
+NETLINK_S: Final = 2.0
+"""Longest the kernel may take to list the addresses."""
+
 
 # --- our choice: the sandbox
 

@@ -190,11 +190,7 @@ def _without(network: Network) -> str:
 
 
 def _cut(network: Network, hole: Network) -> Iterator[Network]:
-    if isinstance(network, IPv4Network) and isinstance(hole, IPv4Network):
-        if network.subnet_of(hole):
-            return
-        yield from network.address_exclude(hole) if hole.subnet_of(network) else (network,)
-    elif isinstance(network, IPv6Network) and isinstance(hole, IPv6Network):
+    if (isinstance(network, IPv4Network) and isinstance(hole, IPv4Network)) or (isinstance(network, IPv6Network) and isinstance(hole, IPv6Network)):
         if network.subnet_of(hole):
             return
         yield from network.address_exclude(hole) if hole.subnet_of(network) else (network,)

@@ -46,9 +46,7 @@ class Flow:
         "_reader", "_said_bytes", "_session", "_timer", "_tunnel", "state",
     )  # fmt: skip
 
-    def __init__(
-        self, plane: Plane, session: Session, client: socket.socket, ended: Callable[["Flow"], None]
-    ) -> None:
+    def __init__(self, plane: Plane, session: Session, client: socket.socket, ended: Callable[["Flow"], None]) -> None:
         self._plane = plane
         self._session = session
         self._client = client
@@ -168,6 +166,7 @@ class Flow:
         assert asked is not None
         self._opened = opened
         self._opened_s = self._plane.loop.now_s
+        self.state = State.CARRYING
         if self._say(socks5(0) if asked.entry == "socks5" else ESTABLISHED):
             self._carry(opened, asked)
 
@@ -175,7 +174,6 @@ class Flow:
         assert opened.upstream is not None
         plane = self._plane
         plane.loop.forget(self._client.fileno())
-        self.state = State.CARRYING
         self._tunnel = Tunnel(
             plane.loop,
             self._client,
@@ -201,7 +199,9 @@ class Flow:
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
-            self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
+            self._record(
+                replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail)
+            )
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
         self._end()
 
@@ -215,8 +215,8 @@ class Flow:
             plane.gate,
             self._session,
             self._client,
-            plane.buffer,
-            self._end,
+            buffer=plane.buffer,
+            done=self._end,
             entry=asked.entry,
             within=within,
         )
@@ -236,9 +236,7 @@ class Flow:
         if asked is None:
             self._say_last(self._reader.refused(BadClient(verdict.reason, verdict.detail), verdict, record_id))
         else:
-            self._say_last(
-                render(asked.entry, verdict, asked.destination, record_id, accepts_json=asked.accepts_json)
-            )
+            self._say_last(render(asked.entry, verdict, asked.destination, record_id, accepts_json=asked.accepts_json))
 
     def _record(self, verdict: Verdict) -> str:
         """Record a refusal found here; the record's id."""
@@ -248,12 +246,11 @@ class Flow:
 
     def _record_end(self, closed_by: str, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         """Record the end of the upstream connection."""
-        opened, asked = self._opened, self._asked
-        if opened is not None and asked is not None:
+        opened = self._opened
+        if opened is not None:
             self._plane.gate.end(
                 opened,
                 self._session,
-                asked.entry,
                 sent_bytes=sent_bytes,
                 received_bytes=received_bytes,
                 duration_s=self._plane.loop.now_s - self._opened_s,
@@ -279,15 +276,20 @@ class Flow:
 
     def _gone(self) -> None:
         """The client is gone, or is to be: give everything back at once."""
+        self._release()
+        self._plane.loop.forget(self._client.fileno())
+        reset(self._client)
+        self._end()
+
+    def _release(self) -> None:
+        """Stop the gate, or close what it opened and nobody took."""
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
-        self._plane.loop.forget(self._client.fileno())
-        reset(self._client)
         if self._opened is not None and self._opened.upstream is not None:
             self._opened.upstream.close()
             self._record_end("client")
-        self._end()
+            self._opened = None
 
     def _end(self) -> None:
         """Give back the place in the session. Harmless to repeat."""

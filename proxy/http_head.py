@@ -20,8 +20,8 @@ VIA_MAX_COUNT: Final = 16
 class HttpReader:
     """Reads one client up to the end of one request head; bytes in, the Asked out.
 
-    With `within`, the client speaks through a tunnel to that destination and takes us for it: requests come in
-    origin form, and none may name anything else.
+    With `within`, the client speaks through a tunnel to that destination and takes us for it: requests come
+    in origin form, and none may name anything else.
     """
 
     def __init__(self, within: Destination | None = None) -> None:

@@ -1,4 +1,4 @@
-"""One socket of a forwarded exchange: writes now or as soon as it can, and is watched for what is wanted only."""
+"""One socket of a forwarded exchange: writes as soon as it can, and is watched for what is wanted only."""
 
 import errno
 import socket
@@ -45,6 +45,10 @@ class Leg:
         """We told it that no more comes."""
         self.sent_bytes = 0
         self.received_bytes = 0
+
+    def can_read(self, mask: int) -> bool:
+        """Tell whether `mask` says that reading gives bytes, or the end that was not seen yet."""
+        return bool(mask & READABLE) and not self.ended
 
     def read(self, buffer: memoryview) -> bytes:
         """Read once; empty when nothing came, and then `ended` says whether anything ever will."""

@@ -1,4 +1,4 @@
-"""What of an HTTP head goes on to the other side: everything but what belongs to one connection (RFC 9110 §7.6.1)."""
+"""What of an HTTP head goes on: everything but what belongs to one connection (RFC 9110 §7.6.1)."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ _WEBSOCKET: Final = (b"Connection: Upgrade", b"Upgrade: websocket")
 
 
 def wants_websocket(head: RequestHead) -> bool:
-    """Tell whether the request asks for a WebSocket (RFC 6455 §4.1). No other upgrade passes, h2c least of all."""
+    """Tell whether it asks for a WebSocket (RFC 6455 §4.1). No other upgrade passes, h2c least of all."""
     return (
         head.method == "GET"
         and head.minor == 1
@@ -36,7 +36,7 @@ def wants_websocket(head: RequestHead) -> bool:
 
 
 def request(asked: Asked, *, websocket: bool) -> bytes:
-    """Write the head for the upstream: origin form, our Host, one framing, no hop-by-hop field, no credential."""
+    """Write the head for the upstream: origin form, our Host, one framing, no hop-by-hop field."""
     head = asked.head
     assert head is not None
     lines = [

@@ -43,7 +43,7 @@ Example:  stockade run --policy allow.toml --workspace . -- pip download request
 
 
 @app.callback(invoke_without_command=True, epilog=_EPILOG)
-def command(  # noqa: PLR0917 - typer calls it by name
+def command(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="CMD...", help="The command and its arguments, best after `--`."),

@@ -5,6 +5,7 @@ import struct
 from ipaddress import ip_address
 
 import pytest
+
 from tests.walk.conftest import ca_file, lab, one_lab, start_proxy
 
 __all__ = ["ca_file", "lab", "one_lab", "start_proxy"]

@@ -1,4 +1,4 @@
-"""The front of one run: the proxy in a process of its own, holding nothing but its listeners, its journal and a pipe to us."""
+"""The front of one run: the proxy in a process of its own, with its listeners, its journal and a pipe to us."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -130,21 +130,25 @@ class Front:
 
 
 class _Reports:
-    """The front's end of the pipe. Records that do not fit at once are counted and dropped: a slow parent delays nobody."""
+    """The front's end of the pipe; records that do not fit at once are counted and dropped: a slow parent delays nobody."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._dropped = 0
 
     def say(self, **said: object) -> bool:
-        """Send one object; False when the pipe is full. A record is under PIPE_BUF, so it is written whole or not at all."""
+        """Send one object; False when the pipe is full. Up to PIPE_BUF it is written whole or not at all (pipe(7))."""
         try:
             os.write(self._fd, json.dumps(said).encode() + b"\n")
         except BlockingIOError:
             return False
         return True
 
-    def record(self, entry: dict[str, Any]) -> None:
+    def ready(self) -> None:
+        """Say that every listener listens."""
+        self.say(ready=True)
+
+    def record(self, entry: Mapping[str, Any]) -> None:
         """Pass on the record of a refusal."""
         if entry["event"] != "verdict" or entry["verdict"] == "allow":
             return
@@ -176,7 +180,7 @@ def _serve(served: Served, reports_fd: int, parent: int) -> NoReturn:
             [Listener(each, session) for each in served.listeners],
             servers=servers,
             journal=journal,
-            started=lambda: reports.say(ready=True) and None,
+            started=reports.ready,
             parent_pid=parent,
         )
         journal.close()

@@ -123,9 +123,7 @@ def serve(
 class _Served:
     """What the signals of a serving process do."""
 
-    def __init__(
-        self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None
-    ) -> None:
+    def __init__(self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None) -> None:
         self._loop = loop
         self._worker = worker
         self._reload = reload

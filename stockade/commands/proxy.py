@@ -33,12 +33,29 @@ Then: curl --proxy http://127.0.0.1:3128 https://pypi.org/"""
 
 @app.callback(invoke_without_command=True, epilog=EPILOG)
 def proxy(
-    policy: Annotated[list[Path], typer.Option("--policy", metavar="FILE", help="A policy file; may be given several times, and every one must allow.")],
-    listen: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where to listen; port 0 takes a free one.")] = "127.0.0.1:0",
-    resolver: Annotated[list[str] | None, typer.Option(metavar="ADDR:PORT", help="DNS server in place of the system's; may be given several times.")] = None,
-    journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end.")] = None,
-    ready_fd: Annotated[int, typer.Option(metavar="N", help="Descriptor for the one line that says where it listens.")] = 1,
-    exit_with_parent: Annotated[bool, typer.Option("--exit-with-parent", help="End when the process that started this one has ended.")] = False,
+    policy: Annotated[
+        list[Path],
+        typer.Option(
+            "--policy", metavar="FILE", help="A policy file; may be given several times, and every one must allow."
+        ),
+    ],
+    listen: Annotated[
+        str, typer.Option(metavar="ADDR:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = "127.0.0.1:0",
+    resolver: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDR:PORT", help="DNS server in place of the system's; may be given several times."),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end."),
+    ] = None,
+    ready_fd: Annotated[
+        int, typer.Option(metavar="N", help="Descriptor for the one line that says where it listens.")
+    ] = 1,
+    exit_with_parent: Annotated[
+        bool, typer.Option("--exit-with-parent", help="End when the process that started this one has ended.")
+    ] = False,
 ) -> None:
     """Serve SOCKS5, CONNECT and plain HTTP on one port, and let out only what the policy names.
 
@@ -51,7 +68,9 @@ def proxy(
             _follow_parent()
         rules = load(policy, time.time())
         where = _endpoint(listen, "--listen", None)
-        servers = [(str(address), port) for address, port in (_endpoint(text, "--resolver", 53) for text in resolver or ())]
+        servers = [
+            (str(address), port) for address, port in (_endpoint(text, "--resolver", 53) for text in resolver or ())
+        ]
         _serve(rules, lambda: load(policy, time.time()), where, servers, journal, ready_fd, parent_pid)
 
 
@@ -101,8 +120,12 @@ def _bind(address: Address, port: int) -> socket.socket:
         listener.bind((str(address), port))
     except OSError as error:
         listener.close()
-        remedy = f"see who has it with `ss -ltnp sport = :{port}`, or" if port else "choose an address of this machine, or"
-        raise Broken(f"cannot listen on {where}: {error.strerror}; {remedy} use --listen 127.0.0.1:0 for a free port") from None
+        remedy = (
+            f"see who has it with `ss -ltnp sport = :{port}`, or" if port else "choose an address of this machine, or"
+        )
+        raise Broken(
+            f"cannot listen on {where}: {error.strerror}; {remedy} use --listen 127.0.0.1:0 for a free port"
+        ) from None
     return listener
 
 
@@ -121,7 +144,9 @@ def _say_ready(ready_fd: int, listener: socket.socket, rules: Policy) -> None:
         while data:
             data = data[os.write(ready_fd, data) :]
     except OSError as error:
-        raise Broken(f"the ready line cannot be written to descriptor {ready_fd}: {error.strerror}; see --ready-fd") from None
+        raise Broken(
+            f"the ready line cannot be written to descriptor {ready_fd}: {error.strerror}; see --ready-fd"
+        ) from None
     if ready_fd > 2:
         os.close(ready_fd)
 
@@ -141,7 +166,9 @@ def _endpoint(text: str, option: str, default_port: int | None) -> tuple[Address
             raise ValueError(port)
     except ValueError:
         raise BadPolicy(
-            (f"{option} {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:3128; names are not resolved here",)
+            (
+                f"{option} {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:3128; names are not resolved here",
+            )
         ) from None
     return address, int(port)
 

@@ -1,5 +1,6 @@
 """The first message of TLS, read without a key: server name, ALPN, and whether ECH hides another name."""
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ SERVER_NAME: Final = 0
 ALPN: Final = 16
 ENCRYPTED_CLIENT_HELLO: Final = 0xFE0D
 
+_EXTENSION: Final = struct.Struct("!HH")
 _PORT: Final = 443
 """A server name has no port; any valid one reads it."""
 
@@ -94,30 +96,30 @@ def read(message: bytes) -> Hello:
         if at + 2 + (message[at] << 8 | message[at + 1]) != len(message):
             raise _bad("the ClientHello's extensions do not fill it")
         return _extensions(message, at + 2)
-    except IndexError:
+    except (IndexError, struct.error):
         raise _bad("the ClientHello is cut short") from None
 
 
 def _extensions(message: bytes, at: int) -> Hello:
-    """RFC 8446 §4.2: type, size, data, each type at most once."""
+    """RFC 8446 §4.2: type, size, data. Types that come twice are the upstream's to refuse; a name is ours."""
     sni: Name | None = None
     alpn: tuple[bytes, ...] = ()
     ech = False
-    seen: set[int] = set()
     whole = len(message)
     while at < whole:
-        kind = message[at] << 8 | message[at + 1]
+        kind, size = _EXTENSION.unpack_from(message, at)
         start = at + 4
-        at = start + (message[at + 2] << 8 | message[at + 3])
-        if at > whole or kind in seen:
-            raise _bad("an extension of the ClientHello is cut short or comes twice")
-        seen.add(kind)
+        at = start + size
         if kind == SERVER_NAME:
+            if sni is not None:
+                raise _bad("the server_name extension comes twice")
             sni = _server_name(message[start:at])
         elif kind == ALPN:
             alpn = _protocols(message[start:at])
         elif kind == ENCRYPTED_CLIENT_HELLO:
             ech = True
+    if at > whole:
+        raise _bad("an extension of the ClientHello is cut short")
     return Hello(sni, alpn, ech)
 
 

@@ -27,13 +27,13 @@ class HttpReader:
     def __init__(self, within: Destination | None = None) -> None:
         self._within = within
         self._buffer = HeadBuffer()
-        self._start = b""
+        self._read = b""
         self.head: RequestHead | None = None
 
     @property
     def entry(self) -> str:
         """`connect` or `http`, by the method as far as it has come."""
-        return "connect" if self._start == b"CONNECT " else "http"
+        return "connect" if (self._read or self._buffer.start).startswith(b"CONNECT ") else "http"
 
     @property
     def accepts_json(self) -> bool:
@@ -47,19 +47,20 @@ class HttpReader:
 
     def feed(self, data: bytes) -> Step:
         """Read on. Raises BadClient."""
-        if len(self._start) < 8:
-            self._start = (self._start + data[:16]).lstrip(b"\r\n")[:8]
         whole = self._buffer.feed(data)
         if whole is None:
             return Step()
-        self.head = read_request(whole[0])
-        return Step(asked=ask(self.head, whole[1], self._within))
+        self._read, rest = whole
+        self.head = read_request(self._read)
+        return Step(asked=ask(self.head, rest, self._within))
 
 
 def ask(head: RequestHead, rest: bytes, within: Destination | None = None) -> Asked:
     """Say where `head` wants to go; `rest` is what came behind it. Raises BadClient."""
-    _refuse_loop(head)
-    label = _label(head)
+    names = {field[0] for field in head.fields}
+    if b"via" in names:
+        _refuse_loop(head)
+    label = _label(head) if b"proxy-authorization" in names else None
     if head.method == "CONNECT" and within is not None:
         raise _bad("no CONNECT inside a tunnel")
     if head.method == "CONNECT":
@@ -115,9 +116,19 @@ def _compare_host(head: RequestHead, destination: Destination) -> None:
         return  # HTTP/1.0 has no Host; what goes on names the destination
     if len(hosts) != 1:
         raise _bad("HTTP/1.1 wants exactly one Host field")
+    if _is_written_alike(head.target, hosts[0]):
+        return
     if read_authority(hosts[0], 80) != destination:
         detail = f"the Host field does not name the target {destination}"
         raise BadClient(Reason.HOST_MISMATCH, detail)
+
+
+def _is_written_alike(target: bytes, host: bytes) -> bool:
+    """Tell whether the target is `http://`, these very bytes, and a path: then both read alike."""
+    end = 7 + len(host)
+    return (
+        host != b"" and target[:7] == b"http://" and target[7:end] == host and target[end : end + 1] == b"/"
+    )
 
 
 def _refuse_loop(head: RequestHead) -> None:

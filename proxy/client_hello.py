@@ -7,13 +7,11 @@ from typing import Final
 from policy.destination import read_name
 from policy.errors import BadClient
 from policy.host import Name
-from policy.limits import CLIENT_HELLO_BYTES
+from policy.limits import CLIENT_HELLO_BYTES, TLS_RECORD_BYTES
 from policy.verdict import Reason
 
 HANDSHAKE: Final = 22
 CLIENT_HELLO: Final = 1
-RECORD_MAX_BYTES: Final = 1 << 14
-"""Plaintext of one record (RFC 8446 §5.1)."""
 SERVER_NAME: Final = 0
 ALPN: Final = 16
 ENCRYPTED_CLIENT_HELLO: Final = 0xFE0D
@@ -62,7 +60,7 @@ class ClientHelloReader:
         message, at = self._message, self._read
         while len(held) >= at + 5:
             size = held[at + 3] << 8 | held[at + 4]
-            if held[at] != HANDSHAKE or held[at + 1] != 3 or not 0 < size <= RECORD_MAX_BYTES:
+            if held[at] != HANDSHAKE or held[at + 1] != 3 or not 0 < size <= TLS_RECORD_BYTES:
                 raise _bad("a record inside the ClientHello is not a handshake record of 1 to 16384 bytes")
             if len(held) < at + 5 + size:
                 break

@@ -7,14 +7,13 @@ from typing import Final
 
 from policy.destination import Destination, read_authority, read_url
 from policy.errors import BadClient
+from policy.limits import VIA_COUNT
 from policy.verdict import Reason
 from proxy.asked import Asked, Step
 from proxy.http1 import HeadBuffer, RequestHead, read_request
 
 PSEUDONYMS: Final = frozenset({b"stockade", b"self"})
 """Names by which a Via field means this proxy (RFC 9110 §7.6.3): its own, and the one all proxies share."""
-VIA_MAX_COUNT: Final = 16
-"""Proxies a request may have passed; more is a loop through proxies that do not know each other."""
 
 
 class HttpReader:
@@ -126,14 +125,13 @@ def _compare_host(head: RequestHead, destination: Destination) -> None:
 def _is_written_alike(target: bytes, host: bytes) -> bool:
     """Tell whether the target is `http://`, these very bytes, and a path: then both read alike."""
     end = 7 + len(host)
-    return (
-        host != b"" and target[:7] == b"http://" and target[7:end] == host and target[end : end + 1] == b"/"
-    )
+    same = target[:7] == b"http://" and target[7:end] == host
+    return same and target.find(b"/", 7) == end and b"?" not in host
 
 
 def _refuse_loop(head: RequestHead) -> None:
     hops = [value.split() for value in head.tokens(b"via")]
-    if len(hops) > VIA_MAX_COUNT or any(len(hop) > 1 and hop[1] in PSEUDONYMS for hop in hops):
+    if len(hops) > VIA_COUNT or any(len(hop) > 1 and hop[1] in PSEUDONYMS for hop in hops):
         raise _bad("proxy loop: the Via field says this request has been here before")
 
 

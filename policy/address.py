@@ -5,9 +5,10 @@ registries leave to other documents (multicast, deprecated forms), then the clou
 specific row decides. A block whose reachability the registry leaves blank is not affirmed, so it is refused.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from enum import IntEnum
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_network
 from typing import Final
 
 from policy.host import Address, plain
@@ -43,9 +44,7 @@ class Block:
         return f"{self.network} ({self.title}, {self.source})"
 
 
-def _row(
-    network: str, title: str, source: str, floor: Floor, reason: Reason = Reason.ADDRESS_RESERVED
-) -> Block:
+def _row(network: str, title: str, source: str, floor: Floor, reason: Reason = Reason.ADDRESS_RESERVED) -> Block:
     return Block(ip_network(network), title, source, floor, reason)
 
 
@@ -140,6 +139,9 @@ METADATA: Final = tuple(
 
 BLOCKS: Final = IANA_V4 + IANA_V6 + BEYOND + METADATA
 _TABLE: Final[Networks[Block]] = compile_networks((block.network, block) for block in BLOCKS)
+_V4_STARTS: Final = _TABLE.v4.starts
+_V4_BLOCKS: Final = tuple(blocks[-1] for blocks in _TABLE.v4.values)
+"""The most specific row of each segment: every connection asks for one."""
 
 _ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
 """First half of an ISATAP interface id, universal bit clear and set (RFC 5214 §6.1)."""
@@ -150,10 +152,11 @@ NAT64_WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
 
 def classify(address: Address) -> Block:
     """The row that decides about `address`; pass it through `counts_as` first."""
-    block = _TABLE.find(address)[-1]
-    if isinstance(address, IPv6Address) and (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP:
-        return _isatap(int(address), block)
-    return block
+    number = int(address)
+    if isinstance(address, IPv4Address):
+        return _V4_BLOCKS[bisect_right(_V4_STARTS, number) - 1]
+    block = _TABLE.v6.find(number)[-1]
+    return _isatap(number, block) if (number >> 32) & 0xFFFF_FFFF in _ISATAP else block
 
 
 def counts_as(address: Address, nat64: tuple[IPv6Network, ...] = ()) -> Address | None:
@@ -179,9 +182,7 @@ def hard_blocks(network: Network) -> tuple[Block, ...]:
     return tuple(
         block
         for block in BLOCKS
-        if block.floor is Floor.HARD
-        and block.network.version == network.version
-        and block.network.overlaps(network)
+        if block.floor is Floor.HARD and block.network.version == network.version and block.network.overlaps(network)
     )
 
 

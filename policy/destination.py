@@ -40,9 +40,7 @@ class Destination:
 
     def __str__(self) -> str:
         """`host:port`, IPv6 in brackets: the authority form of RFC 3986 §3.2, which reads back to an equal value."""
-        return (
-            f"[{self.host}]:{self.port}" if isinstance(self.host, IPv6Address) else f"{self.host}:{self.port}"
-        )
+        return f"[{self.host}]:{self.port}" if isinstance(self.host, IPv6Address) else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +99,12 @@ def read_url(text: bytes | str) -> Url:
     """
     whole = text.decode("latin-1") if isinstance(text, bytes) else text
     if _FORBIDDEN.search(whole):
-        raise BadClient(
-            Reason.REQUEST_INVALID, f"the target {quote(text)} has a space, a control or a backslash"
-        )
+        raise BadClient(Reason.REQUEST_INVALID, f"the target {quote(text)} has a space, a control or a backslash")
     match = _SCHEME.match(whole)
     scheme = match.group(1).lower() if match else ""
     if match is None or scheme not in DEFAULT_PORTS:
         known = ", ".join(DEFAULT_PORTS)
-        raise BadClient(
-            Reason.REQUEST_INVALID, f"the target {quote(text)} does not begin with {known} and ://"
-        )
+        raise BadClient(Reason.REQUEST_INVALID, f"the target {quote(text)} does not begin with {known} and ://")
     rest = whole[match.end() :].partition("#")[0]
     end = next((at for at, character in enumerate(rest) if character in "/?"), len(rest))
     authority, path = rest[:end], rest[end:]

@@ -63,9 +63,7 @@ def _ports(value: object) -> range:
 
 def _moment(value: object) -> float:
     if not isinstance(value, datetime):
-        raise BadSpelling(
-            f"{_kind(value)} where a moment is wanted; write it without quotes: 2027-01-31T00:00:00Z"
-        )
+        raise BadSpelling(f"{_kind(value)} where a moment is wanted; write it without quotes: 2027-01-31T00:00:00Z")
     if value.tzinfo is None:
         raise BadSpelling(f"a moment without its offset from UTC; write {value.isoformat()}Z")
     return value.timestamp()
@@ -73,9 +71,7 @@ def _moment(value: object) -> float:
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise BadSpelling(
-            "a name that is empty, longer than 80 characters or has controls; write a short phrase"
-        )
+        raise BadSpelling("a name that is empty, longer than 80 characters or has controls; write a short phrase")
     return value
 
 
@@ -87,18 +83,14 @@ def _header(value: str) -> str:
 
 def _injected(value: str) -> str:
     if not _INJECTED.fullmatch(value):
-        raise BadSpelling(
-            "a value with characters no header may have; write plain ASCII, secrets as {secret:name}"
-        )
+        raise BadSpelling("a value with characters no header may have; write plain ASCII, secrets as {secret:name}")
     return value
 
 
 def _reason(value: str) -> Reason:
     if value not in list(Reason):
         close = get_close_matches(value, list(Reason), n=1)
-        raise BadSpelling(
-            f"{quote(value)} is no reason; write {quote(close[0]) if close else 'one of docs/policy.md'}"
-        )
+        raise BadSpelling(f"{quote(value)} is no reason; write {quote(close[0]) if close else 'one of docs/policy.md'}")
     return Reason(value)
 
 
@@ -211,8 +203,8 @@ def parse(text: str, file: str) -> Layer:
     except ValidationError as error:
         problems += [(_path(found), _words(found)) for found in error.errors(include_url=False)]
     if problems or table is None:
-        placed = sorted({(_line(path, lines), _key(path), words) for path, words in problems})
-        raise BadPolicy(tuple(f"{file}:{line}:{key}: {words}" for line, key, words in placed))
+        placed = sorted(set(problems), key=lambda it: (_line(it[0], lines), list(map(_rank, it[0])), it[1]))
+        raise BadPolicy(tuple(f"{file}:{_line(path, lines)}:{_key(path)}: {words}" for path, words in placed))
     return _layer(table, text, file, lines)
 
 
@@ -338,6 +330,10 @@ def _key(path: KeyPath) -> str:
     return out or "file"
 
 
+def _rank(part: str | int) -> tuple[str, int]:
+    return (part, 0) if isinstance(part, str) else ("", part)
+
+
 def _line(path: KeyPath, lines: dict[KeyPath, int]) -> int:
     while path and path not in lines:
         path = path[:-1]
@@ -397,4 +393,6 @@ def _kind(value: object) -> str:
         list: "a list",
         dict: "a table",
     }
-    return f"{names.get(type(value), 'a moment' if isinstance(value, datetime) else 'a date or time')} ({_shown(value)})"
+    return (
+        f"{names.get(type(value), 'a moment' if isinstance(value, datetime) else 'a date or time')} ({_shown(value)})"
+    )

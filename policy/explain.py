@@ -105,9 +105,7 @@ def explain(
 
 def invalid(error: BadClient, revision: str = "none") -> Explanation:
     """The explanation of a target that cannot be read."""
-    verdict = Verdict(
-        False, error.reason, revision=revision, detail=f"{error.detail[:1].upper()}{error.detail[1:]}."
-    )
+    verdict = Verdict(False, error.reason, revision=revision, detail=f"{error.detail[:1].upper()}{error.detail[1:]}.")
     return Explanation("invalid", verdict, None, (), (verdict.detail,))
 
 

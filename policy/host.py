@@ -92,9 +92,7 @@ def _name(text: str, raw: bytes | str) -> Name:
         raise _invalid(raw, _fault(text))
     last = text[text.rfind(".") + 1 :]
     if last[0].isdigit() and _NUMBER.fullmatch(last):
-        raise _invalid(
-            raw, "ends in a number and is not a plain dotted quad; two parsers would read it two ways"
-        )
+        raise _invalid(raw, "ends in a number and is not a plain dotted quad; two parsers would read it two ways")
     if len(text) > LABEL_MAX_BYTES or "xn--" in text:
         for label in text.split("."):
             if len(label) > LABEL_MAX_BYTES:

@@ -1,6 +1,7 @@
 """The verdict: `judge` before DNS, `admit` after it; every layer must allow, and no rule may refuse (POLICY §4)."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from ipaddress import IPv4Address
 from typing import Final
 
 from policy.address import Block, Floor, classify, counts_as
@@ -14,6 +15,11 @@ from policy.request import read_path
 from policy.special import special
 from policy.table import Entry, Table
 from policy.verdict import Reason, Verdict
+
+type _Head = tuple[str, str] | None
+"""Method and path of a request that the proxy can read; None for a tunnel."""
+type _Spoken = tuple[Verdict, Sequence[Entry]]
+"""A layer's verdict, and the grants that speak when it is allowed by any."""
 
 _NEAREST: Final = (
     Reason.METHOD_NOT_GRANTED,
@@ -49,12 +55,13 @@ def judge(
 ) -> Verdict:
     """Before DNS: for a name, allowed means that it may be resolved; for an address literal it is final.
 
-    `now_s` is Unix time. `method` and `path` are given where the proxy can read the request's head, and only then does
-    a grant with `intercept` speak. Never raises.
+    `now_s` is Unix time. `method` and `path` are given where the proxy can read the request's head, and only then
+    does a grant with `intercept` speak. Never raises.
     """
-    return _merge(
-        policy, (_ask(policy, table, destination, now_s, method, path)[0] for table in policy.tables)
-    )
+    head = None if method is None else (method, path or "")
+    if len(policy.tables) == 1:
+        return _ask(policy, policy.tables[0], destination, now_s, head)[0]
+    return _merge(policy, [_ask(policy, table, destination, now_s, head)[0] for table in policy.tables])
 
 
 def admit(
@@ -68,108 +75,79 @@ def admit(
 ) -> tuple[Verdict, Pin | None]:
     """After DNS: every address must be admitted or the whole name is refused; `answer` is None for a literal.
 
-    Judges again, so that a policy that changed meanwhile holds. Never raises.
+    Judges again, so a policy that changed meanwhile holds, and takes the same `method` and `path`. Never raises.
     """
-    verdict = _merge(
-        policy,
-        (_admit_layer(policy, table, destination, answer, now_s, method, path) for table in policy.tables),
-    )
+    head = None if method is None else (method, path or "")
+    if len(policy.tables) == 1:
+        verdict = _admit(policy, policy.tables[0], destination, answer, now_s, head)
+    else:
+        verdict = _merge(policy, [_admit(policy, table, destination, answer, now_s, head) for table in policy.tables])
     if not verdict.allowed:
         return verdict, None
-    addresses = (
-        (destination.host,) if not isinstance(destination.host, str) else answer.addresses if answer else ()
-    )
-    return verdict, Pin(destination.host, addresses, destination.port)
+    host = destination.host
+    addresses = (host,) if not isinstance(host, str) else answer.addresses if answer is not None else ()
+    return verdict, Pin(host, addresses, destination.port)
 
 
-def _merge(policy: Policy, verdicts: Iterable[Verdict]) -> Verdict:
+def _merge(policy: Policy, every: list[Verdict]) -> Verdict:
     """One verdict of all layers' verdicts, and the one place where "not decided" becomes a refusal."""
-    every = tuple(verdicts)
-    if len(every) == 1:
-        return every[0]
+    if not every:
+        return Verdict(
+            False, Reason.NOT_GRANTED, revision=policy.revision, detail="There is no policy, so nothing may leave."
+        )
     refused = [verdict for verdict in every if not verdict.allowed]
     if refused:
-        return min(
-            refused,
-            key=lambda verdict: (_FIRMNESS.get(verdict.reason, 9), verdict.reason, verdict.layer or ""),
-        )
+        return min(refused, key=lambda it: (_FIRMNESS.get(it.reason, 9), it.reason, it.layer or ""))
     reported = [verdict for verdict in every if verdict.would_refuse]
-    if every:
-        return min(reported or every, key=lambda verdict: (verdict.would_refuse or "", verdict.layer or ""))
-    return Verdict(
-        False,
-        Reason.NOT_GRANTED,
-        revision=policy.revision,
-        detail="There is no policy, so nothing may leave.",
-    )
+    return min(reported or every, key=lambda it: (it.would_refuse or "", it.layer or ""))
 
 
-def _ask(
-    policy: Policy, table: Table, destination: Destination, now_s: float, method: str | None, path: str | None
-) -> tuple[Verdict, list[Entry]]:
+def _ask(policy: Policy, table: Table, destination: Destination, now_s: float, head: _Head) -> _Spoken:
     """One layer's verdict before DNS, and the grants that speak."""
     host = destination.host
     if not isinstance(host, str):
-        return _ask_literal(policy, table, host, destination, now_s, method, path)
+        return _ask_literal(policy, table, destination, now_s, head)
     said = table.about(host)
     if said.rule is not None:
-        return _refused(
-            table, Reason.REFUSED_BY_RULE, f"The refuse rule {said.rule.name} names {host}.", said.rule.name
-        ), []
-    verdict, speaking = _speak(table, said.entries, destination, now_s, method, path)
-    if said.special is not None:
-        lifting = [entry for entry in speaking if host in entry.exact and entry.private is not None]
-        if not lifting:
-            detail = f"{host} is a special name: {said.special.title}."
-            return _refused(table, Reason.NAME_SPECIAL, detail, str(said.special)), []
+        detail = f"The refuse rule {said.rule.name} names {host}."
+        return _refused(table, Reason.REFUSED_BY_RULE, detail, said.rule.name), ()
+    spoken = _speak(table, said.entries, destination, now_s, head)
+    if said.special is None:
+        return spoken
+    lifting = tuple(entry for entry in spoken[1] if host in entry.exact and entry.private is not None)
+    if lifting:
         return lifting[0].granted, lifting
-    return verdict, speaking
+    detail = f"{host} is a special name: {said.special.title}."
+    return _refused(table, Reason.NAME_SPECIAL, detail, str(said.special)), ()
 
 
-def _ask_literal(
-    policy: Policy,
-    table: Table,
-    address: Address,
-    destination: Destination,
-    now_s: float,
-    method: str | None,
-    path: str | None,
-) -> tuple[Verdict, list[Entry]]:
-    reached = counts_as(address, table.nat64)
-    refused = _hold_floor(policy, table, address, reached)
-    if refused is not None:
-        return refused, []
-    assert reached is not None  # else _hold_floor has refused it
-    block = classify(reached)
+def _ask_literal(policy: Policy, table: Table, destination: Destination, now_s: float, head: _Head) -> _Spoken:
+    address = destination.host
+    assert not isinstance(address, str)
+    standing = _stand(policy, table, address)
+    if isinstance(standing, Verdict):
+        return standing, ()
+    reached, block = standing
     found = table.grant_networks.find(reached)
-    if block.floor is not Floor.NONE:
-        if destination.is_mapped:
-            return _offends(table, address, reached, block), []
+    if block.floor is Floor.NONE:
+        entries = tuple(table.entries[at] for at in sorted({*found, *table.presets}))
+        return _speak(table, entries, destination, now_s, head)
+    if found and not destination.is_mapped:
         entries = tuple(table.entries[at] for at in sorted(set(found)))
-        verdict, speaking = _speak(table, entries, destination, now_s, method, path)
+        verdict, speaking = _speak(table, entries, destination, now_s, head)
         if speaking:
             return verdict, speaking
-        nearest = verdict.would_refuse or verdict.reason
-        if entries and nearest is not Reason.NOT_GRANTED:
-            return _refused(table, nearest, verdict.detail, grant=verdict.grant), []
-        return _offends(table, address, reached, block), []
-    entries = tuple(table.entries[at] for at in sorted({*found, *table.presets}))
-    return _speak(table, entries, destination, now_s, method, path)
+        # No report mode here: the floor holds in every mode.
+        return _refused(table, verdict.would_refuse or verdict.reason, verdict.detail, grant=verdict.grant), ()
+    return _offends(table, address, reached, block), ()
 
 
-def _speak(
-    table: Table,
-    entries: tuple[Entry, ...],
-    destination: Destination,
-    now_s: float,
-    method: str | None,
-    path: str | None,
-) -> tuple[Verdict, list[Entry]]:
+def _speak(table: Table, entries: tuple[Entry, ...], destination: Destination, now_s: float, head: _Head) -> _Spoken:
     """The grants of `entries` that speak for the destination now; without one, why the nearest does not."""
     speaking = []
     nearest: tuple[int, Entry, str] | None = None
     for entry in entries:
-        if not entry.grant.has_port(destination.port):
+        if destination.port not in entry.ports:
             reason, detail = Reason.PORT_NOT_GRANTED, f"does not have port {destination.port}"
         elif entry.is_plain:
             speaking.append(entry)
@@ -177,7 +155,7 @@ def _speak(
         elif entry.grant.is_over(now_s):
             reason, detail = Reason.GRANT_EXPIRED, "has expired"
         else:
-            fault = _hears(entry, method, path)
+            fault = _hears(entry, head)
             if fault is None:
                 speaking.append(entry)
                 continue
@@ -187,25 +165,26 @@ def _speak(
             nearest = rank, entry, detail
     if speaking:
         return speaking[0].granted, speaking
-    return _unspoken(table, destination, nearest), []
+    return _unspoken(table, destination, nearest), ()
 
 
-def _hears(entry: Entry, method: str | None, path: str | None) -> tuple[Reason, str] | None:
+def _hears(entry: Entry, head: _Head) -> tuple[Reason, str] | None:
     """Why a grant with `intercept` does not speak for a request, or None when it does."""
     grant = entry.grant
     if not grant.intercept:
         return None
-    if method is None:
+    if head is None:
         return (
             Reason.NOT_GRANTED,
             "has intercept = true, and the proxy cannot read the requests of this tunnel",
         )
+    method, path = head
     if grant.methods and method not in grant.methods:
         return Reason.METHOD_NOT_GRANTED, f"allows only {', '.join(grant.methods)}"
     if not grant.paths:
         return None
     try:
-        segments = read_path(path or "")
+        segments = read_path(path)
     except BadClient as error:
         return Reason.REQUEST_INVALID, f"has paths, and {error.detail}"
     if any(pattern.covers(segments) for pattern in grant.paths):
@@ -235,20 +214,20 @@ def _unspoken(table: Table, destination: Destination, nearest: tuple[int, Entry,
     return _refused(table, reason, detail, grant=grant)
 
 
-def _admit_layer(
+def _admit(
     policy: Policy,
     table: Table,
     destination: Destination,
     answer: Answer | None,
     now_s: float,
-    method: str | None,
-    path: str | None,
+    head: _Head,
 ) -> Verdict:
-    verdict, speaking = _ask(policy, table, destination, now_s, method, path)
+    """One layer's verdict after DNS."""
+    verdict, speaking = _ask(policy, table, destination, now_s, head)
     host = destination.host
     if not verdict.allowed or not isinstance(host, str):
         return verdict
-    if answer is None or answer.name != host or answer.failed or not answer.addresses:
+    if answer is None or answer.name != host or answer.failed is not None or not answer.addresses:
         return _unanswered(table, host, answer, verdict)
     if answer.chain:
         refused = _hold_chain(table, host, answer.chain, speaking)
@@ -256,14 +235,11 @@ def _admit_layer(
             return refused
     soft = []
     for address in answer.addresses:
-        reached = counts_as(address, table.nat64)
-        refused = _hold_floor(policy, table, address, reached)
-        if refused is not None:
-            return refused
-        assert reached is not None
-        block = classify(reached)
-        if block.floor is not Floor.NONE:
-            soft.append((address, reached, block))
+        standing = _stand(policy, table, address)
+        if isinstance(standing, Verdict):
+            return standing
+        if standing[1].floor is not Floor.NONE:
+            soft.append((address, *standing))
     if not soft:
         return verdict
     for entry in speaking:
@@ -272,8 +248,11 @@ def _admit_layer(
     return _offends(table, *soft[0], grant=verdict.grant)
 
 
-def _hold_floor(policy: Policy, table: Table, address: Address, reached: Address | None) -> Verdict | None:
-    """The refusal of an address that no grant can lift: by a rule, as this machine's own, or by the hard floor."""
+def _stand(policy: Policy, table: Table, address: Address) -> Verdict | tuple[Address, Block]:
+    """What `address` reaches and the block of that, or the refusal that no grant can lift: by a rule, as this
+    machine's own, or by the hard floor.
+    """
+    reached = address if isinstance(address, IPv4Address) else counts_as(address, table.nat64)
     if reached is None:
         detail = f"{address} has a NAT64 prefix and is no NAT64 address (RFC 6052)."
         return _refused(table, Reason.ADDRESS_EMBEDDED, detail, "NAT64 prefix", address=address)
@@ -282,14 +261,15 @@ def _hold_floor(policy: Policy, table: Table, address: Address, reached: Address
         if rules:
             detail = f"The refuse rule {rules[-1].name} names {address}."
             return _refused(table, Reason.REFUSED_BY_RULE, detail, rules[-1].name, address=address)
-    if policy.own and (reached in policy.own or address in policy.own):
+    own = policy.own_numbers
+    if own and (int(reached) in own or int(address) in own):
         detail = f"{address} is one of this machine's own addresses."
         return _refused(table, Reason.ADDRESS_OWN, detail, "own address", address=address)
     block = classify(reached)
-    return _offends(table, address, reached, block) if block.floor is Floor.HARD else None
+    return _offends(table, address, reached, block) if block.floor is Floor.HARD else (reached, block)
 
 
-def _hold_chain(table: Table, host: Name, chain: tuple[Name, ...], speaking: list[Entry]) -> Verdict | None:
+def _hold_chain(table: Table, host: Name, chain: tuple[Name, ...], speaking: Sequence[Entry]) -> Verdict | None:
     """The refusal of a CNAME chain: too long, through a refused name, or through a special one."""
     if len(chain) > CNAME_LINKS_COUNT:
         detail = f"{host} is a chain of more than {CNAME_LINKS_COUNT} CNAMEs."
@@ -315,9 +295,7 @@ def _unanswered(table: Table, host: Name, answer: Answer | None, verdict: Verdic
     return _refused(table, answer.failed or Reason.DNS_FAILED, f"{host}: {detail}.", grant=verdict.grant)
 
 
-def _offends(
-    table: Table, address: Address, reached: Address, block: Block, grant: str | None = None
-) -> Verdict:
+def _offends(table: Table, address: Address, reached: Address, block: Block, grant: str | None = None) -> Verdict:
     reached_words = "" if reached == address else f", which reaches {reached}"
     detail = f"{address}{reached_words} is in {block.network}: {block.title}."
     return _refused(table, block.reason, detail, str(block), grant=grant, address=address)

@@ -38,6 +38,9 @@ class Policy:
     """One for each layer, in the same order."""
     own: frozenset[Address]
     """This machine's own addresses, by every layer and by netlink."""
+    own_numbers: frozenset[int]
+    """`own` as integers, which hash faster. Both families share it: an IPv6 address that small is IPv4-compatible,
+    and never reachable."""
     limits: Limits
     revision: str
     """Twelve hexadecimal digits of the SHA-256 over the layers' texts; "none" without a layer."""
@@ -49,19 +52,22 @@ class Policy:
 
     def with_own(self, addresses: frozenset[Address]) -> "Policy":
         """The same policy on a machine that has `addresses` too."""
-        return replace(self, own=self.own | addresses)
+        own = self.own | addresses
+        return replace(self, own=own, own_numbers=frozenset(map(int, own)))
 
 
 def combine(layers: Sequence[Layer], own: frozenset[Address] = frozenset()) -> Policy:
     """The policy of all `layers` together; their order does not matter to any verdict."""
     revision = _revision(layers)
+    own = own.union(*(layer.own for layer in layers))
     return Policy(
         layers=tuple(layers),
         tables=tuple(
             compile_table(layer.file, layer.mode, layer.grants, layer.refuses, layer.nat64, revision)
             for layer in layers
         ),
-        own=own.union(*(layer.own for layer in layers)),
+        own=own,
+        own_numbers=frozenset(map(int, own)),
         limits=_merge_limits(layers),
         revision=revision,
     )

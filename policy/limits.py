@@ -40,6 +40,8 @@ CLIENT_HELLO_BYTES: Final = 65_536
 """One ClientHello over all its records; post-quantum key shares need about 2 KiB."""
 CONNECT_STAGGER_S: Final = 0.25
 """From one connection attempt to the next address's, while none has answered (RFC 8305 §5 recommends 250 ms)."""
+GREETING_READ_BYTES: Final = 16_384
+"""Most bytes read at once while a request is awaited."""
 COPY_BYTES: Final = 65_536
 """Most bytes read at once, and so the most one stalled direction of a tunnel holds."""
 LINGER_S: Final = 5.0
@@ -56,16 +58,77 @@ LISTEN_BACKLOG_COUNT: Final = 4_096
 """Connections the kernel keeps until they are accepted; it takes the lesser of this and net.core.somaxconn."""
 ACCEPT_COUNT: Final = 64
 """Connections accepted in one turn, so that accepting starves nobody."""
+OVER_LIMIT_COUNT: Final = 256
+"""Clients above `connections_count` that are still listened to, so that each is told 503 in its protocol; more are reset."""
 ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
 """Between two looks whether what was written before a reset has left."""
+PARENT_POLL_S: Final = 1.0
+"""Between two looks whether the parent process lives; the kernel's own signal comes sooner, this one always."""
 DEAD_TIMERS_COUNT: Final = 64
 """Cancelled timers that may always lie in the loop's heap."""
 CRASH_REPEAT_S: Final = 60.0
 """Least time between two traces from the same line."""
 CRASH_PLACES_COUNT: Final = 256
 """Lines remembered for that."""
+DNS_CACHE_COUNT: Final = 4_096
+"""Names whose answers are kept at a time, about 2 MB."""
+DNS_TTL_MOST_S: Final = 300
+"""Longest an answer is believed, whatever its TTL: a host that moved is found again within five minutes."""
+DNS_NEGATIVE_MOST_S: Final = 60
+"""The same for "there is nothing" (RFC 2308 §5 allows hours)."""
+DNS_RETRY_FIRST_S: Final = 0.8
+"""Silence until another server is asked; twice as long before the next."""
+DNS_TRIES_COUNT: Final = 3
+"""Questions for one name and family, over all servers, when there are fewer servers than that."""
+DNS_OTHER_FAMILY_S: Final = 0.5
+"""What the second family gets once the first has addresses (RFC 8305 §3 waits 50 ms; we refuse mixed answers, so longer)."""
+DNS_BACK_OFF_FIRST_S: Final = 2.0
+"""A silent server is asked last for this long; twice as long each further time."""
+DNS_BACK_OFF_MOST_S: Final = 60.0
+"""Longest a silent server is asked last."""
+DNS_FLIGHTS_COUNT: Final = 512
+"""Names looked up at the same time; each takes two sockets or more."""
+DNS_TCP_BYTES: Final = 65_537
+"""Largest DNS message over TCP with its length (RFC 1035 §4.2.2)."""
+NETLINK_BYTES: Final = 65_536
+"""One read from netlink; the kernel's dump buffers are half of that."""
+NETLINK_S: Final = 2.0
+"""Longest the kernel may take to list the addresses."""
+
+
+# --- our choice: the sandbox
+
+PROXY_PORT: Final = 3_128
+"""Where the session's listener stands inside its own namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
+NAMESPACE_S: Final = 5.0
+"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or container runtime."""
+PROBE_S: Final = 4.0
+"""A sandbox that runs `true` must end by then, or the backend does not work here; measured 10 ms."""
+COMMAND_S: Final = 120.0
+"""A command's time when nobody says otherwise."""
+COMMAND_MAX_S: Final = 3_600.0
+"""The most that may be asked for one command."""
+ACKNOWLEDGE_S: Final = 5.0
+"""From the kill to the last process gone; above it the end is reported as not acknowledged. Measured under 0.1 s."""
+OUTPUT_HEAD_BYTES: Final = 524_288
+"""The first part of each of stdout and stderr that is kept."""
+OUTPUT_TAIL_BYTES: Final = 524_288
+"""The last part of each that is kept; what lies between is in the log only."""
+OUTPUT_LOG_BYTES: Final = 268_435_456
+"""The log of one stream that outgrew head and tail; a flood for a whole COMMAND_S would fill any disk otherwise."""
+ARGUMENT_BYTES: Final = 122_880
+"""One argument of a command; the kernel's MAX_ARG_STRLEN is 128 KiB (execve(2)) and fails with a bare E2BIG."""
+SANDBOX_TMP_BYTES: Final = 536_870_912
+"""The sandbox's own /tmp, in memory."""
+SANDBOX_SHM_BYTES: Final = 67_108_864
+"""The sandbox's own /dev/shm; bubblewrap's default is half of the machine's memory."""
+WORKSPACE_UID_FIRST: Final = 2_000_000
+"""First uid for workspaces that root owns: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
+WORKSPACE_UID_COUNT: Final = 1_000_000
+"""How many uids from there; the real path's hash chooses one."""
+
 
 
 @dataclass(frozen=True, slots=True)

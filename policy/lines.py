@@ -154,9 +154,7 @@ class _Scan:
         while not self.text.startswith(quote * 3, self.at):
             self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
         self.at += 3
-        while self.text.startswith(
-            quote, self.at
-        ):  # up to two quotes may stand right before the closing three
+        while self.text.startswith(quote, self.at):  # up to two quotes may stand right before the closing three
             self.at += 1
         return ""
 

@@ -41,10 +41,10 @@ def compile_networks[T](rows: Iterable[tuple[Network, T]]) -> Networks[T]:
     for network, value in rows:
         ends = int(network.network_address), int(network.broadcast_address), value
         (v4 if network.version == 4 else v6).append(ends)
-    return Networks(_compile(v4), _compile(v6))
+    return Networks(_compile(v4, 32), _compile(v6, 128))
 
 
-def _compile[T](rows: list[tuple[int, int, T]]) -> _Family[T]:
+def _compile[T](rows: list[tuple[int, int, T]], bits: int) -> _Family[T]:
     """Networks nest and never cross, so a stack of the open ones is enough."""
     starts: list[int] = [0]
     values: list[tuple[T, ...]] = [()]
@@ -54,7 +54,7 @@ def _compile[T](rows: list[tuple[int, int, T]]) -> _Family[T]:
         inside = tuple(value for _, value in opened)
         if starts[-1] == at:
             values[-1] = inside
-        else:
+        elif at < 1 << bits:
             starts.append(at)
             values.append(inside)
 

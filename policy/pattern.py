@@ -17,7 +17,7 @@ _SUGGESTED_COUNT: Final = 4
 """Subnets worth spelling out in an error; more of them help nobody."""
 
 
-class BadSpelling(ValueError):
+class BadSpelling(ValueError):  # noqa: N818 - STYLE's names say whose fault it is
     """A value that means nothing or too much; the text says what is wrong and what to write instead."""
 
 
@@ -35,9 +35,7 @@ def read_pattern(text: str) -> HostPattern:
     if text != text.strip():
         raise BadSpelling(f"{quote(text)} has spaces around it; write {quote(text.strip())}")
     if "@" in text:
-        raise BadSpelling(
-            f"{quote(text)} carries a user; write only the host {quote(text.rpartition('@')[2])}"
-        )
+        raise BadSpelling(f"{quote(text)} carries a user; write only the host {quote(text.rpartition('@')[2])}")
     if "/" in text:
         raise BadSpelling(f"{quote(text)} is {_slashed(text)}")
     below = text.startswith("*.")
@@ -51,8 +49,7 @@ def read_pattern(text: str) -> HostPattern:
         host = read_host(rest)
     except BadClient as error:
         raise BadSpelling(f'{error.detail}; write a plain name such as "pypi.org"') from None
-    if not isinstance(host, str):
-        raise BadSpelling(f'{quote(text)} is an address; write addresses = ["{host}/32"]')
+    assert isinstance(host, str)  # an address was refused above
     if below and is_public_suffix(host):
         raise BadSpelling(
             f'{quote(text)} is everybody under the public suffix {host}; name the owner too: "*.name.{host}"'
@@ -107,17 +104,15 @@ def read_ports(value: int | str) -> range:
         if not 1 <= value <= 65_535:
             raise BadSpelling(f"{value} is no port; write a number from 1 to 65535")
         return range(value, value + 1)
+    if value.isascii() and value.isdecimal():
+        raise BadSpelling(f"{quote(value)} is one port; write it without quotes")
     first, dash, last = value.partition("-")
-    if not (
-        dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)
-    ):
+    if not (dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)):
         raise BadSpelling(
             f'{quote(value)} is no range of ports; write "9000-9010", and one port as a number without quotes'
         )
     if not first or not last or not 1 <= int(first) <= int(last) <= 65_535:
-        raise BadSpelling(
-            f"{quote(value)} is no range of ports; write the lower one first, both from 1 to 65535"
-        )
+        raise BadSpelling(f"{quote(value)} is no range of ports; write the lower one first, both from 1 to 65535")
     return range(int(first), int(last) + 1)
 
 
@@ -149,9 +144,14 @@ def _host_of(url: str) -> str:
 
 def _slashed(text: str) -> str:
     try:
-        return f'a network; write addresses = ["{ip_network(text, strict=False)}"]'
+        return f"a network; {_as_network(ip_network(text, strict=False))}"
     except ValueError:
         return f"a host with a path; write only the host {quote(text.partition('/')[0])}"
+
+
+def _as_network(network: Network) -> str:
+    blocks = hard_blocks(network)
+    return f"remove it: no policy may open {blocks[0]}" if blocks else f'write addresses = ["{network}"]'
 
 
 def _refuse_literal(text: str, rest: str) -> None:
@@ -161,7 +161,7 @@ def _refuse_literal(text: str, rest: str) -> None:
     except ValueError:
         pass
     else:
-        raise BadSpelling(f'{quote(text)} is an address; write addresses = ["{ip_network(address)}"]')
+        raise BadSpelling(f"{quote(text)} is an address; {_as_network(ip_network(address))}")
     if rest.startswith("["):
         raise BadSpelling(f"{quote(text)} has brackets, which are for IPv6 addresses; write the name alone")
     if ":" in rest:
@@ -172,7 +172,7 @@ def _refuse_literal(text: str, rest: str) -> None:
 
 def _network_fault(text: str) -> str:
     try:
-        return f'{quote(text)} has host bits set; write "{ip_network(text, strict=False)}"'
+        return f'{quote(text)} has host bits or a netmask; write "{ip_network(text, strict=False)}"'
     except ValueError:
         return f'{quote(text)} is no network; write it as "10.1.0.0/16" or "10.1.2.3/32", names under hosts'
 
@@ -186,17 +186,11 @@ def _without(network: Network) -> str:
         return "; remove it"
     if len(rest) > _SUGGESTED_COUNT:
         return "; write only the subnets that are needed"
-    return "; write " + ", ".join(
-        f'"{part}"' for part in sorted(rest, key=lambda part: int(part.network_address))
-    )
+    return "; write " + ", ".join(f'"{part}"' for part in sorted(rest, key=lambda part: int(part.network_address)))
 
 
 def _cut(network: Network, hole: Network) -> Iterator[Network]:
-    if isinstance(network, IPv4Network) and isinstance(hole, IPv4Network):
-        if network.subnet_of(hole):
-            return
-        yield from network.address_exclude(hole) if hole.subnet_of(network) else (network,)
-    elif isinstance(network, IPv6Network) and isinstance(hole, IPv6Network):
+    if (isinstance(network, IPv4Network) and isinstance(hole, IPv4Network)) or (isinstance(network, IPv6Network) and isinstance(hole, IPv6Network)):
         if network.subnet_of(hole):
             return
         yield from network.address_exclude(hole) if hole.subnet_of(network) else (network,)

@@ -40,9 +40,7 @@ def entry(
         "event": "verdict",
         "session": clean(session),
         "entry": clean(entry),
-        "destination": None
-        if destination is None
-        else {"host": str(destination.host), "port": destination.port},
+        "destination": None if destination is None else {"host": str(destination.host), "port": destination.port},
         "verdict": "allow" if verdict.allowed else "refuse",
         "reason": verdict.reason.value,
         "grant": clean(verdict.grant),

@@ -80,9 +80,7 @@ def read_path_pattern(text: str) -> PathPattern:
     segments = read_path(text)
     for segment in segments:
         if "*" in segment and segment not in ("*", "**"):
-            raise _ambiguous(
-                text, "has a star beside other characters; '*' is one whole segment, '**' any number"
-            )
+            raise _ambiguous(text, "has a star beside other characters; '*' is one whole segment, '**' any number")
     if "?" in text or "#" in text:
         raise _ambiguous(text, "has a query or a fragment; rules are matched on the path alone")
     return PathPattern(segments)

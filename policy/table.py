@@ -1,8 +1,9 @@
 """One layer compiled for look-ups: a hash of exact hosts, a tree of reversed labels, sorted intervals of addresses."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
+from itertools import chain
 
 from policy.grant import Grant, Refuse
 from policy.host import Name
@@ -18,6 +19,7 @@ class Entry:
     grant: Grant
     granted: Verdict
     """What is answered when this grant allows; made once, because every connection needs one."""
+    ports: Container[int]
     exact: frozenset[Name]
     """The names among its hosts."""
     private: Networks[Grant] | None
@@ -90,19 +92,11 @@ def compile_table(
     wild_refuses: _Node[Refuse] = _Node()
     for at, grant in enumerate(grants):
         for pattern in grant.hosts:
-            where = (
-                _reach(wild_grants, pattern.name)
-                if pattern.below
-                else exact_grants.setdefault(pattern.name, [])
-            )
+            where = _reach(wild_grants, pattern.name) if pattern.below else exact_grants.setdefault(pattern.name, [])
             where.append(at)
     for rule in refuses:
         for pattern in rule.hosts:
-            place = (
-                _reach(wild_refuses, pattern.name)
-                if pattern.below
-                else exact_refuses.setdefault(pattern.name, [])
-            )
+            place = _reach(wild_refuses, pattern.name) if pattern.below else exact_refuses.setdefault(pattern.name, [])
             place.append(rule)
     names: dict[Name, Said] = {}
     refused = [(network, rule) for rule in refuses for network in rule.addresses]
@@ -129,6 +123,7 @@ def compile_table(
 def _entry(grant: Grant, layer: str, revision: str) -> Entry:
     return Entry(
         grant=grant,
+        ports=grant.ports[0] if len(grant.ports) == 1 else frozenset(chain.from_iterable(grant.ports)),
         granted=Verdict(True, Reason.GRANTED, grant=grant.name, layer=layer, revision=revision),
         exact=frozenset(pattern.name for pattern in grant.hosts if not pattern.below),
         private=compile_networks((network, grant) for network in grant.private) if grant.private else None,

@@ -91,7 +91,7 @@ class Linger:
             self._timer.cancel()
             self._loop.forget(self._socket.fileno())
             close(self._socket)
-            done()
+            self._loop.guard(done)
 
 
 class Reset:
@@ -114,7 +114,7 @@ class Reset:
         if done is not None:
             self._timer.cancel()
             reset(self._socket)
-            done()
+            self._loop.guard(done)
 
     def fail(self, _error: Exception) -> None:
         """A callback raised (see `proxy.loop.Fails`)."""

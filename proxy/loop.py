@@ -136,12 +136,15 @@ class Loop:
                     self.forget(fd)
                 self.crashed(ready, error)
         for timer in self._due():
-            call = timer.call
-            if call is not None:
-                try:
-                    call()
-                except Exception as error:  # noqa: BLE001
-                    self.crashed(call, error)
+            if timer.call is not None:
+                self.guard(timer.call)
+
+    def guard(self, call: Callable[..., None], *values: object) -> None:
+        """Call somebody back; when that raises, it ends what `call` belongs to, and the caller goes on."""
+        try:
+            call(*values)
+        except Exception as error:  # noqa: BLE001
+            self.crashed(call, error)
 
     def crashed(self, call: Callable[..., None], error: Exception) -> None:
         """Print the trace, and end what `call` belongs to. Also for those who call back on a loop's behalf."""

@@ -327,7 +327,7 @@ class Tunnel:
         done, self._done = self._done, None
         if done is not None:
             sent, received = self._upstream.delivered_bytes, self._client.delivered_bytes
-            done(Ended(sent, received, closed_by, refused, rest))
+            self._loop.guard(done, Ended(sent, received, closed_by, refused, rest))
 
 
 def _nothing() -> None:

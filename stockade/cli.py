@@ -2,7 +2,7 @@
 
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -18,6 +18,11 @@ COMMANDS: Final = {
 def main() -> None:
     """Run the command named by the first argument; without one, list them all."""
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    application(asked)(prog_name="stockade")
+
+
+def application(asked: str | None = None) -> typer.Typer:
+    """The command line with only the command `asked`, or with every command when that names none."""
     app = typer.Typer(
         name="stockade",
         help="Nothing leaves a sandbox except what a policy names.",
@@ -27,10 +32,22 @@ def main() -> None:
     )
 
     @app.callback()
-    def root() -> None:
+    def root(
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        ] = False,
+    ) -> None:
         """Nothing leaves a sandbox except what a policy names."""
 
     for name, summary in COMMANDS.items():
-        if asked in (name, None) or asked not in COMMANDS:
+        if asked not in COMMANDS or asked == name:
             app.add_typer(import_module(f"stockade.commands.{name}").app, name=name, help=summary)
-    app()
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stockade {version('stockade')}")
+        raise typer.Exit

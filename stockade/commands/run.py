@@ -1,5 +1,189 @@
-"""`stockade run`."""
+"""`stockade run`: one command in a sandbox, its exit status, and what it was refused."""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-app = typer.Typer()
+from policy.errors import BadPolicy, Broken
+from policy.limits import COMMAND_MAX_S, COMMAND_S
+from sandbox.outcome import FAILED, Outcome
+from stockade.run_session import BACKENDS, Ran, Request, run
+
+_USAGE: Final = 2
+"""The status of a usage error in click, which typer may or may not hold a copy of."""
+
+
+class _Group(TyperGroup):
+    """Its own mistakes in the command line exit with 125, since 2 is a status that a command may have."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the command line; a usage error leaves with Stockade's status."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            if getattr(error, "exit_code", None) == _USAGE:
+                vars(error)["exit_code"] = FAILED
+            raise
+
+
+app = typer.Typer(cls=_Group)
+
+_EPILOG = """
+Exit status: the command's own; 124 when the time was up; 125 when Stockade failed or refused to start; 126 and 127
+when the command cannot be executed or found; 128 + n after signal n.
+
+Example:  stockade run --policy allow.toml --workspace . -- pip download requests
+"""
+
+
+@app.callback(invoke_without_command=True, epilog=_EPILOG)
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CMD...", help="The command and its arguments, best after `--`."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="FILE", help="A policy file; each further one is a layer."),
+    ] = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The directory the command may write, at its own path. Without it: a fresh one, removed afterwards. "
+            "As root: commands run as its owner; one that root owns is given to a uid of its own.",
+        ),
+    ] = None,
+    net: Annotated[
+        str | None,
+        typer.Option(metavar="proxied|offline", help="Default: proxied when a policy is given, offline otherwise."),
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What confines the command: {', '.join(BACKENDS)}.")
+    ] = BACKENDS[0],
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="S", help=f"Seconds until everything is killed, up to {COMMAND_MAX_S:.0f}."),
+    ] = COMMAND_S,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Keep the output and print one JSON object about how it ended.")
+    ] = False,
+    resolver: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDR[:PORT]", help="Ask these DNS servers instead of /etc/resolv.conf's."),
+    ] = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end."),
+    ] = None,
+) -> None:
+    """Run one command in a sandbox whose only way out is the proxy.
+
+    It sees /usr and a few files of /etc read-only, a /tmp of its own and the workspace; it has no network but the
+    proxy, no descriptor and no variable of yours. Standard input is copied to it; use `</dev/null` when it should get
+    none.
+    """
+    request = Request(
+        command=tuple(words or ()),
+        policies=tuple(policy or ()),
+        workspace=workspace,
+        timeout_s=timeout,
+        captured=as_json,
+        journal=journal,
+    )
+    try:
+        request = replace(request, network=_network(net), resolvers=tuple(map(_endpoint, resolver or ())))
+        _require_backend(backend)
+        ran = run(request)
+    except (Broken, BadPolicy) as error:
+        ran = Ran(_never_ran(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
+    _tell(ran)
+    if as_json:
+        sys.stdout.write(json.dumps(describe(ran, request, backend)) + "\n")
+    raise typer.Exit(ran.outcome.exit)
+
+
+def describe(ran: Ran, request: Request, backend: str) -> dict[str, Any]:
+    r"""Write the object that `--json` prints (DESIGN §9).
+
+    Bytes of the output that are not UTF-8 appear as the four characters `\xNN`: every JSON parser reads those, while
+    a lone surrogate stops some.
+    """
+    outcome = ran.outcome
+    return {
+        "exit": outcome.exit,
+        "signal": outcome.signal,
+        "timed_out": outcome.timed_out,
+        "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
+        "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
+        "truncated": outcome.truncated,
+        "log": os.fsencode(outcome.logs[0]).decode("utf-8", "backslashreplace") if outcome.logs else None,
+        "backend": backend,
+        "network": request.effective_network,
+        "duration_s": round(outcome.duration_s, 4),
+        "refusals": list(ran.refusals),
+        "acknowledged": outcome.acknowledged,
+    }
+
+
+def _network(word: str | None) -> Any:
+    if word not in (None, "proxied", "offline"):
+        raise Broken(f"--net {word}: there is `proxied` (the policy decides) and `offline` (nothing)")
+    return word
+
+
+def _require_backend(word: str) -> None:
+    if word not in BACKENDS:
+        raise Broken(f"--backend {word}: this version has {', '.join(BACKENDS)}")
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    from ipaddress import ip_address
+
+    host, port = text, "53"
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest[1:] if rest.startswith(":") else ("53" if not rest else "")
+    elif text.count(":") == 1:
+        host, port = text.split(":")
+    try:
+        if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+            raise ValueError(text)
+        return str(ip_address(host)), int(port)
+    except ValueError:
+        raise Broken(f"--resolver {text}: write an address, or an address and a port, as in 192.0.2.53:53") from None
+
+
+def _never_ran(error: Exception) -> Outcome:
+    said = f"stockade: {error}"
+    return Outcome(
+        exit=FAILED,
+        signal=None,
+        timed_out=False,
+        stdout=b"",
+        stderr=os.fsencode(said) + b"\n",
+        truncated=False,
+        logs=(),
+        duration_s=0.0,
+        acknowledged=True,
+        failure=said.removeprefix("stockade: "),
+    )
+
+
+def _tell(ran: Ran) -> None:
+    """Say on standard error whatever a person must know that is not the command's own output."""
+    lines = [*ran.notes, *(ran.outcome.failure or "").splitlines()]
+    if ran.outcome.timed_out:
+        lines.append("the time was up; everything the command started was killed")
+    if not ran.outcome.acknowledged:
+        lines.append("the end was not acknowledged: processes of the command may still be alive")
+    for line in lines:
+        sys.stderr.write(f"stockade: {line}\n")

@@ -14,9 +14,7 @@ from proxy.client_hello import ClientHelloReader, Hello
 from tests.proxy.cuts import outcome, ways
 
 
-def by_ssl(
-    name: str | None, alpn: list[str] | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-) -> bytes:
+def by_ssl(name: str | None, alpn: list[str] | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
     """What OpenSSL sends first."""
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -108,9 +106,7 @@ GOOD = {
     "empty extensions": records(hello()),
     "trailing dot": records(hello(server_name(b"example.com."))),
     "ECH": records(hello(extension(0xFE0D, b"\0" * 20), server_name(b"public.example.net"))),
-    "other extensions": records(
-        hello(extension(0x2A2A, b""), extension(16, b"\0\3\2h2"), extension(21, bytes(300)))
-    ),
+    "other extensions": records(hello(extension(0x2A2A, b""), extension(16, b"\0\3\2h2"), extension(21, bytes(300)))),
 }
 
 

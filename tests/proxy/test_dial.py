@@ -147,9 +147,7 @@ def test_all_refused(loop):
     dial(loop, Pin(HOST, addresses("127.0.0.7", "127.0.0.8"), port), 5, outcome.append)
     wait(loop, outcome)
     assert outcome[0].reason is Reason.CONNECT_REFUSED
-    assert outcome[0].detail == (
-        f"127.0.0.7:{port}: Connection refused; 127.0.0.8:{port}: Connection refused"
-    )
+    assert outcome[0].detail == (f"127.0.0.7:{port}: Connection refused; 127.0.0.8:{port}: Connection refused")
     assert descriptors() == before
 
 
@@ -162,9 +160,7 @@ def test_an_empty_pin_dials_nothing(loop):
 def test_cancelling_leaves_nothing(loop):
     silent, fillers = blackhole()
     before, outcome = descriptors(), []
-    cancel = dial(
-        loop, Pin(HOST, addresses("127.0.0.9", "127.0.0.11"), silent.getsockname()[1]), 5, outcome.append
-    )
+    cancel = dial(loop, Pin(HOST, addresses("127.0.0.9", "127.0.0.11"), silent.getsockname()[1]), 5, outcome.append)
     loop.turn(0.01)
     cancel()
     cancel()

@@ -110,9 +110,7 @@ class Rig:
         self.printed = []
         self.loop = Loop(crashes=Crashes(self.printed.append))
         self.resolver, self.dials, self.journal = Answers(), Dials(), Lines()
-        self.gate = Gate(
-            self.loop, self.resolver, self.journal, dials=self.dials, clock=lambda: 1_800_000_000.0
-        )
+        self.gate = Gate(self.loop, self.resolver, self.journal, dials=self.dials, clock=lambda: 1_800_000_000.0)
         self.session = Session("s1", policy())
         self.opened = []
 
@@ -195,9 +193,7 @@ def test_the_resolvers_failure_is_the_reason(rig):
     assert rig.outcome.verdict.reason is Reason.DNS_TIMEOUT
 
 
-@pytest.mark.parametrize(
-    "reason", [Reason.CONNECT_REFUSED, Reason.CONNECT_TIMEOUT, Reason.CONNECT_UNREACHABLE]
-)
+@pytest.mark.parametrize("reason", [Reason.CONNECT_REFUSED, Reason.CONNECT_TIMEOUT, Reason.CONNECT_UNREACHABLE])
 def test_a_failed_dial_is_recorded_with_its_reason(rig, reason):
     rig.open("example.com:443")
     rig.resolver.answer(PUBLIC)
@@ -330,9 +326,7 @@ def test_the_next_request_is_judged_and_recorded_without_dialling(rig):
 
 
 def test_a_refusal_found_elsewhere_is_recorded(rig):
-    record_id = rig.gate.refuse(
-        rig.session, None, "socks5", Verdict(False, Reason.HOST_INVALID, detail="NUL")
-    )
+    record_id = rig.gate.refuse(rig.session, None, "socks5", Verdict(False, Reason.HOST_INVALID, detail="NUL"))
     [line] = rig.journal.lines
     assert (line["id"], line["reason"], line["destination"]) == (record_id, "host-invalid", None)
     assert line["revision"] == rig.session.policy.revision

@@ -277,11 +277,7 @@ def test_no_bytes_raise_anything_but_bad_client(parts: list[bytes]) -> None:
     outcome(decode)([b"5\r\nabcde\r\n0\r\n", *parts])
 
 
-@given(
-    st.lists(
-        st.tuples(st.text("abX-_ :\t\r\n\0", max_size=6), st.text('ab,;" \t\r\n\0', max_size=8)), max_size=5
-    )
-)
+@given(st.lists(st.tuples(st.text("abX-_ :\t\r\n\0", max_size=6), st.text('ab,;" \t\r\n\0', max_size=8)), max_size=5))
 def test_fields_that_are_read_are_the_lines_that_were_written(fields: list[tuple[str, str]]) -> None:
     written = "".join(f"{name}:{value}\r\n" for name, value in fields).encode()
     try:

@@ -75,9 +75,7 @@ def test_json_says_the_same() -> None:
     assert line == "HTTP/1.1 403 Refused by policy: refused-by-rule evil.example.net:8443 (*.example.net)"
     assert fields["content-type"] == "application/problem+json"
     problem = json.loads(body)
-    assert {
-        key: problem[key] for key in ("title", "status", "asked", "reason", "rule", "layer", "record")
-    } == {
+    assert {key: problem[key] for key in ("title", "status", "asked", "reason", "rule", "layer", "record")} == {
         "title": "Refused by policy",
         "status": 403,
         "asked": "evil.example.net:8443",
@@ -109,9 +107,7 @@ def test_json_says_the_same() -> None:
         ),
     ],
 )
-def test_what_it_says_to_write_is_a_grant(
-    reason: Reason, destination: str, address: str | None, written: dict
-) -> None:
+def test_what_it_says_to_write_is_a_grant(reason: Reason, destination: str, address: str | None, written: dict) -> None:
     verdict = Verdict(False, reason, address=ip_address(address) if address else None)
     where = read_authority(destination)
     grant = tomllib.loads("\n".join(remedy(verdict, where)))["grant"][0]
@@ -121,9 +117,7 @@ def test_what_it_says_to_write_is_a_grant(
 
 @pytest.mark.parametrize("reason", [Reason.ADDRESS_LOOPBACK, Reason.ADDRESS_METADATA, Reason.ADDRESS_OWN])
 def test_the_hard_floor_is_never_for_sale(reason: Reason) -> None:
-    assert remedy(Verdict(False, reason), EVIL) == [
-        "# No policy can grant this address: it is on the hard floor."
-    ]
+    assert remedy(Verdict(False, reason), EVIL) == ["# No policy can grant this address: it is on the hard floor."]
 
 
 def test_an_answer_to_head_has_no_body_but_its_length() -> None:
@@ -180,9 +174,7 @@ def test_printable_is_printable_and_short(text: str, most: int) -> None:
 
 @given(st.sampled_from(REFUSALS), st.text(), st.sampled_from([None, EVIL, Destination(ip_address("::1"), 1)]))
 def test_every_verdict_can_be_said(reason: Reason, text: str, destination: Destination | None) -> None:
-    verdict = Verdict(
-        False, reason, detail=text, rule=text or None, grant=text or None, address=ip_address("10.0.0.1")
-    )
+    verdict = Verdict(False, reason, detail=text, rule=text or None, grant=text or None, address=ip_address("10.0.0.1"))
     for entry in ("http", "connect", "socks5", "socks4", "tls"):
         for accepts_json in (True, False):
             assert isinstance(render(entry, verdict, destination, "r", accepts_json=accepts_json), bytes)

@@ -1,0 +1,111 @@
+"""The directory a command may write, resolved once and held by a descriptor from then on."""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from policy.errors import Broken
+from sandbox.account import Account
+
+_NEVER: Final = frozenset(
+    (
+        *("/", "/home", "/root", "/var", "/var/tmp", "/var/lib", "/var/log", "/var/run", "/tmp"),  # noqa: S108 - names
+        *("/opt", "/srv", "/mnt", "/media", "/run", "/run/user"),
+    )
+)
+"""Directories that are never a workspace, though what lies under them may be."""
+_NEVER_UNDER: Final = (
+    "/usr",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/boot",
+    "/dev",
+    "/proc",
+    "/sys",
+)
+"""Trees that are never a workspace: the system's own, and those a sandbox mounts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One open workspace."""
+
+    path: str
+    """Its real path, also inside the sandbox."""
+    fd: int
+    """O_PATH descriptor of the directory itself; every later use goes through it."""
+    owner: tuple[int, int]
+    """Uid and gid of the directory when it was opened."""
+    fresh: bool = False
+    """Made by us, and removed by `close`."""
+
+    def claim(self, account: Account) -> str | None:
+        """Give the directory itself, nothing under it, to the account's user; says so in one line when that is news."""
+        if not account.claims:
+            return None
+        os.chown(f"/proc/self/fd/{self.fd}", account.uid, account.gid)
+        if self.fresh:
+            return None
+        return (
+            f"workspace {self.path} belonged to root and now belongs to uid {account.uid}, as which its commands run; "
+            f"for files already in it: chown -R {account.uid}:{account.gid} {self.path}"
+        )
+
+    def close(self) -> None:
+        """Let go of it, and remove it when it was made for one command."""
+        os.close(self.fd)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove it when it was made for one command; also the keeper's, should we be killed. Harmless to repeat."""
+        if self.fresh:
+            shutil.rmtree(self.path, onexc=_open_and_retry)
+
+
+def open_at(path: str) -> Workspace:
+    """Open an existing directory; a symbolic link is followed once, here. Raises `Broken` with the remedy."""
+    try:
+        real = os.path.realpath(path, strict=True)
+        fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Broken(f"workspace {path}: {reason}; give an existing directory that you own") from error
+    under = next((tree for tree in _NEVER_UNDER if real == tree or real.startswith(tree + "/")), None)
+    if real in _NEVER or under:
+        os.close(fd)
+        raise Broken(f"workspace {real}: a system directory is never a workspace; make a directory of its own for it")
+    status = os.fstat(fd)
+    return Workspace(real, fd, (status.st_uid, status.st_gid))
+
+
+def make() -> Workspace:
+    """Make a fresh private directory, removed when it is closed."""
+    made = open_at(tempfile.mkdtemp(prefix="stockade-"))
+    return Workspace(made.path, made.fd, made.owner, fresh=True)
+
+
+def _open_and_retry(_call: Callable[..., object], path: str, error: BaseException) -> None:
+    """Open a directory that a command left closed to its owner, and remove again."""
+    if isinstance(error, FileNotFoundError):
+        return
+    entry = Path(path)
+    try:
+        parent = entry.parent
+        for directory in (parent, entry):
+            if stat.S_ISDIR(os.lstat(directory).st_mode):
+                directory.chmod(0o700)
+        if stat.S_ISDIR(os.lstat(entry).st_mode):
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    except OSError:
+        raise error from None

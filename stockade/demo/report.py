@@ -1,0 +1,101 @@
+"""How the demonstration is shown: a table for people, one object for programs."""
+
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from stockade.demo.outcome import Outcome
+from stockade.demo.stage import Played
+
+_COLOURS: Final = {"allowed": "green", "refused": "yellow", "no way": "blue"}
+
+
+def show(played: Played, console: Console) -> None:
+    """Print the table, the canaries, where to read on, and everything that did not come out as it had to."""
+    table = Table(title="What the confined shell tried", title_justify="left", expand=False)
+    for heading in ("#", "attempt", "came of it", "why", "bytes in", "ms"):
+        numeric = heading in ("#", "bytes in", "ms")
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=heading != "why")
+    for number, one in enumerate(played.outcomes, 1):
+        colour = "red" if one.fault else _COLOURS[one.attempt.fate]
+        table.add_row(
+            str(number),
+            escape(one.attempt.title),
+            f"[{colour}]{'UNEXPECTED' if one.fault else one.attempt.fate}[/]",
+            escape(one.fault or why(one)),
+            f"{one.received_bytes:,}" if one.attempt.fate == "allowed" else "",
+            str(one.duration_ms),
+        )
+    console.print(table)
+    counted = len(played.outcomes)
+    console.print(f"{counted} attempts in {played.duration_s:.1f} s, {played.set_up_s:.1f} s of it to set up.")
+    touched = sum(played.canaries.values())
+    console.print(
+        f"Canaries touched: [{'red' if touched else 'bold green'}]{touched}[/] "
+        "(loopback, private, link-local, metadata and unlisted public addresses; any port, TCP, UDP and ping)"
+    )
+    console.print(f"DNS questions for names that no grant speaks for: {len(played.asked_in_vain)}")
+    for label, file in (
+        ("policy", played.policy_file),
+        ("the shell's script", played.script_file),
+        ("journal", played.journal_file),
+    ):
+        console.print(f"{label}: {file}", soft_wrap=True, markup=False, highlight=False)
+    for line in wrong(played):
+        console.print(f"NOT AS EXPECTED: {line}", style="red", soft_wrap=True, markup=False)
+
+
+def wrong(played: Played) -> list[str]:
+    """Every way in which it did not come out as it had to, one line each."""
+    lines = [
+        f"{one.attempt.title}: {one.fault}. Command: {one.attempt.shell} Said: {one.said[-400:].strip()!r}"
+        for one in played.outcomes
+        if one.fault
+    ]
+    lines += [f"canary {place} was touched {count} times" for place, count in played.canaries.items()]
+    lines += [f"DNS was asked for {name}, which no grant speaks for" for name in played.asked_in_vain]
+    return [*lines, *played.faults]
+
+
+def why(one: Outcome) -> str:
+    """Name the grant that let it through, or the reason and rule that did not, or the kernel's own word."""
+    if one.attempt.fate == "no way":
+        return "no route: there is no interface but lo in the sandbox"
+    record = one.verdict or {}
+    if one.attempt.fate == "allowed":
+        return f"grant {record.get('grant')!r}"
+    rule = record.get("rule") or record.get("detail") or ""
+    return f"{record.get('reason')}: {rule}" if rule else str(record.get("reason"))
+
+
+def as_object(played: Played) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    return {
+        "as_expected": played.as_expected,
+        "attempts": [
+            {
+                "title": one.attempt.title,
+                "shell": one.attempt.shell,
+                "expected": one.attempt.fate,
+                "reason": None if one.attempt.fate == "no way" else one.attempt.reason,
+                "fault": one.fault or None,
+                "why": why(one),
+                "duration_ms": one.duration_ms,
+                "received_bytes": one.received_bytes,
+                "sent_bytes": one.sent_bytes,
+                "said": one.said,
+                "record": one.verdict,
+            }
+            for one in played.outcomes
+        ],
+        "canaries": played.canaries,
+        "asked_in_vain": list(played.asked_in_vain),
+        "faults": wrong(played),
+        "duration_s": round(played.duration_s, 3),
+        "set_up_s": round(played.set_up_s, 3),
+        "policy": str(played.policy_file),
+        "script": str(played.script_file),
+        "journal": str(played.journal_file),
+    }

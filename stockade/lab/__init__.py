@@ -1,0 +1,1 @@
+"""A private internet in network namespaces with no way out, with canaries that only count."""

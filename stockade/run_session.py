@@ -1,0 +1,111 @@
+"""One `stockade run`: the workspace, the namespace, the front and the sandbox, put together and taken apart again."""
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firewall import namespace, standing
+from policy.errors import Broken
+from policy.limits import COMMAND_S, PROXY_PORT
+from proxy.loop import Loop
+from sandbox import account, bwrap, plan, probe, workspace
+from sandbox.child import Launch
+from sandbox.outcome import Outcome
+from sandbox.plan import Network
+from sandbox.supervisor import Supervisor
+
+ENDPOINTS: Final = (("127.0.0.1", PROXY_PORT), ("::1", PROXY_PORT))
+BACKENDS: Final = ("bwrap",)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked on the command line."""
+
+    command: tuple[str, ...]
+    policies: tuple[str, ...] = ()
+    """Policy files, one layer each."""
+    workspace: str | None = None
+    """None: a fresh directory, removed afterwards."""
+    network: Network | None = None
+    """None: proxied when there is a policy, offline otherwise."""
+    timeout_s: float = COMMAND_S
+    captured: bool = False
+    """Keep the output for the outcome; else it passes through as it comes."""
+    resolvers: tuple[tuple[str, int], ...] = ()
+    journal: str | None = None
+
+    @property
+    def effective_network(self) -> Network:
+        """The network the command gets."""
+        return self.network or ("proxied" if self.policies else "offline")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How it ended, and what the command was refused on the way."""
+
+    outcome: Outcome
+    refusals: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a person should be told once, one line each."""
+
+
+def run(request: Request) -> Ran:
+    """Run the request's command to its end. Raises `Broken` or `BadPolicy` where it could not be started as asked."""
+    network = request.effective_network
+    if network == "proxied" and not request.policies:
+        raise Broken(
+            "network proxied: no policy was given, so nothing could be reached; add --policy FILE, or --net offline"
+        )
+    if network == "offline" and request.policies:
+        raise Broken("network offline: the policy given would never be asked; drop --policy, or use --net proxied")
+    with ExitStack() as stack:
+        program = bwrap.find(os.environ.get("PATH", os.defpath))
+        space = workspace.make() if request.workspace is None else workspace.open_at(request.workspace)
+        stack.callback(space.close)
+        here = standing.read()
+        who = account.choose(here, (os.geteuid(), os.getegid()), space.owner, space.path, account.taken_uids())
+        made = plan.lay(
+            request.command,
+            workspace=space.path,
+            account=who,
+            network=network,
+            host=plan.read_host(),
+            caller=os.environ,
+            timeout_s=request.timeout_s,
+        )
+        endpoints: Sequence[namespace.Endpoint] = ENDPOINTS if network == "proxied" else ()
+        cordon = namespace.make(endpoints, account=(who.uid, who.gid) if who.switched else None)
+        stack.callback(cordon.close)
+        claimed = space.claim(who)
+        launch = Launch(made, program, cordon, space)
+        probe.require(launch)
+        loop = Loop()
+        stack.callback(loop.close)
+        supervisor = Supervisor(loop, launch, live=None if request.captured else (1, 2), stdin=0)
+        _watch_signals(supervisor)
+        supervisor.start()
+        while supervisor.outcome is None:
+            loop.turn()
+        return Ran(supervisor.outcome, notes=() if claimed is None else (claimed,))
+
+
+def _watch_signals(supervisor: Supervisor) -> None:
+    """Let SIGINT, SIGTERM and SIGHUP end the command and everything in it; after a second the keeper does it alone."""
+    asked: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        if asked:
+            os._exit(128 + number)
+        asked.append(number)
+        supervisor.end(by_signal=number)
+
+    for number in _ENDING:
+        signal.signal(number, end)
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)  # in the background, reading the terminal fails instead of stopping us

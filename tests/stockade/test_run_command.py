@@ -1,0 +1,333 @@
+"""`stockade run` as a person and as a program use it: statuses, output, time, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.confined import AS_ROOT, WAYS, appears, as_way, gone, run, run_json, scratch, stockade
+
+both = pytest.mark.parametrize("way", WAYS)
+
+
+@both
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 3"), 3),
+        (("sh", "-c", "exit 255"), 255),
+        (("no-such-program",), 127),
+        (("./missing",), 127),
+        (("/etc/passwd",), 126),
+        (("sh", "-c", "kill -TERM $$"), 143),
+        (("sh", "-c", "kill -KILL $$"), 137),
+    ],
+)
+def test_the_status_is_the_commands_own(way, command, status):
+    assert run(way, "--", *command).returncode == status
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "none was given"),
+        (("--nonsense",), "No such option"),
+        (("--timeout", "soon", "true"), "timeout"),
+        (("--timeout", "0", "true"), "not between"),
+        (("--timeout", "1e9", "true"), "not between"),
+        (("--net", "bridge", "true"), "there is `proxied`"),
+        (("--net", "proxied", "true"), "add --policy FILE"),
+        (("--backend", "docker", "true"), "this version has bwrap"),
+        (("--workspace", "/nonexistent", "true"), "existing directory"),
+        (("--workspace", "/etc", "true"), "system directory"),
+        (("--resolver", "dns.example:53", "true"), "write an address"),
+        (("--resolver", "192.0.2.1:0", "true"), "write an address"),
+        (("--", "echo", "x" * 122_881), "standard input"),
+    ],
+)
+def test_what_cannot_be_started_is_125_with_the_remedy(words, said):
+    ended = run(WAYS[-1], *words)
+    assert ended.returncode == 125
+    assert said in " ".join(ended.stderr.decode().replace("│", " ").split())
+    assert ended.stdout == b""
+
+
+def test_a_refusal_to_start_is_an_object_too():
+    told = run_json(WAYS[-1], "--workspace", "/etc", "true")
+    assert (told["exit"], told["acknowledged"], told["refusals"]) == (125, True, [])
+    assert "system directory" in told["stderr"]
+
+
+@both
+def test_the_object(way):
+    told = run_json(way, "--", "sh", "-c", "echo out; echo err >&2; exit 4")
+    told.pop("duration_s")
+    assert told == {
+        "exit": 4,
+        "signal": None,
+        "timed_out": False,
+        "stdout": "out\n",
+        "stderr": "err\n",
+        "truncated": False,
+        "log": None,
+        "backend": "bwrap",
+        "network": "offline",
+        "refusals": [],
+        "acknowledged": True,
+    }
+
+
+@both
+def test_the_time_is_up_for_everything(way):
+    mark = f"stockade-test-sleep-{os.getpid()}-{way}"
+    script = f"trap '' TERM HUP; exec 3>&1; setsid sh -c 'sleep 300; : {mark}' & nohup sh -c 'sleep 301; : {mark}' & sleep 302; : {mark}"
+    told = run_json(way, "--timeout", "1", "--", "sh", "-c", script)
+    assert (told["exit"], told["signal"], told["timed_out"], told["acknowledged"]) == (124, 9, True, True)
+    assert told["duration_s"] < 10
+    assert gone(mark) == []
+
+
+@both
+def test_what_a_command_leaves_behind_ends_with_it(way):
+    mark = f"stockade-test-left-{os.getpid()}-{way}"
+    script = f"setsid sh -c 'sleep 300; : {mark}' & (nohup sh -c 'sleep 301; : {mark}' &) ; echo x; exit 3"
+    told = run_json(way, "--", "sh", "-c", script)
+    assert (told["exit"], told["stdout"], told["acknowledged"]) == (3, "x\n", True)
+    assert gone(mark) == []
+
+
+@both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_ends_the_command_and_everything_in_it(way, number):
+    mark = f"stockade-test-signal-{os.getpid()}-{way}-{number}"
+    script = f"trap '' INT TERM HUP; setsid sh -c 'sleep 300; : {mark}' & echo up; sleep 301; : {mark}"
+    with subprocess.Popen(
+        as_way(way, stockade("run", "--json", "--", "sh", "-c", script)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        assert appears(mark, b"sh\0-c\0sleep 300")
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
+    assert gone(mark) == []
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        return
+    assert process.returncode == 128 + number
+    told = json.loads(said)
+    assert (told["exit"], told["signal"], told["acknowledged"]) == (128 + number, number, True)
+
+
+@both
+def test_output_streams_through_as_it_comes(way):
+    with subprocess.Popen(
+        as_way(way, stockade("run", "--", "sh", "-c", 'echo first; read line; echo "$line" >&2; exit 5')),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"first\n"  # while the command waits
+        process.stdin.write(b"second\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == b"second\n"
+        assert process.wait(20) == 5
+
+
+@both
+def test_standard_input_of_any_kind_is_copied(way):
+    content = os.urandom(2_000_000)
+    ended = run(way, "--", "cat", input=content)
+    assert ended.stdout == content
+    with scratch(way) as directory:
+        (directory / "in").write_bytes(content)
+        with open(directory / "in", "rb") as source:
+            assert run(way, "--", "wc", "-c", stdin=source).stdout.split() == [b"2000000"]
+
+
+def test_a_reader_that_leaves_ends_the_writer():
+    with subprocess.Popen(
+        as_way(WAYS[-1], stockade("run", "--", "yes")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.read(2) == b"y\n"
+        process.stdout.close()
+        assert process.wait(20) == 128 + signal.SIGPIPE
+
+
+@both
+def test_a_long_output_keeps_head_and_tail_and_names_the_whole(way):
+    with scratch(way) as directory:
+        script = "seq 1 400000; echo short >&2"
+        told = run_json(way, "--workspace", str(directory), "--", "sh", "-c", script)
+        whole = "".join(f"{n}\n" for n in range(1, 400_001))
+        assert told["truncated"] is True
+        assert told["stdout"].startswith(whole[:524_288])
+        assert told["stdout"].endswith(whole[-524_288:])
+        assert len(told["stdout"]) < 1_048_576 + 200
+        assert told["stderr"] == "short\n"
+        assert Path(told["log"]).parent == directory / ".stockade" / "outputs"
+        assert Path(told["log"]).read_text() == whole
+
+
+@both
+def test_a_short_output_leaves_nothing_in_the_workspace(way):
+    with scratch(way) as directory:
+        told = run_json(way, "--workspace", str(directory), "--", "true")
+        assert told["log"] is None
+        assert list(directory.iterdir()) == []
+
+
+def test_the_log_cannot_be_redirected_by_the_command():
+    way = WAYS[0]
+    with scratch(way) as directory, scratch(way) as outside:
+        script = f"ln -s {outside} .stockade; seq 1 400000"
+        told = run_json(way, "--workspace", str(directory), "--", "sh", "-c", script)
+        assert (told["exit"], told["truncated"], told["log"]) == (0, True, None)
+        assert list(outside.iterdir()) == []
+
+
+def test_a_flood_is_drained_in_bounded_memory():
+    way = WAYS[-1]
+    process = subprocess.Popen(
+        as_way(way, stockade("run", "--json", "--timeout", "2", "--", "sh", "-c", "yes 1>&2 & yes")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    most_kib = 0
+    until_s = time.monotonic() + 1.5
+    while time.monotonic() < until_s:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        most_kib = max(most_kib, int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]))
+        time.sleep(0.05)
+    told = json.loads(process.communicate(timeout=40)[0])
+    assert told["timed_out"]
+    assert told["truncated"]
+    assert len(told["stdout"]) < 1_048_576 + 300
+    assert most_kib < 120_000
+
+
+def test_bytes_that_are_no_text_never_break_the_object():
+    told = run_json(WAYS[-1], "--", "printf", r"a\377\000\033[31mb")
+    assert told["stdout"] == "a\\xff\0\x1b[31mb"
+
+
+@both
+def test_a_workspace_that_is_a_link_works_at_its_real_path(way):
+    with scratch(way) as directory:
+        (directory / "real").mkdir()
+        if way == "ordinary" and os.geteuid() == 0:
+            os.chown(directory / "real", *(os.stat(directory).st_uid,) * 2)
+        (directory / "link").symlink_to("real")
+        ended = run(way, "--workspace", str(directory / "link"), "--", "sh", "-c", "pwd; echo made > file")
+        assert ended.stdout.decode() == f"{directory}/real\n"
+        assert (directory / "real" / "file").read_text() == "made\n"
+
+
+@both
+def test_a_relative_workspace_and_a_path_with_spaces(way):
+    with scratch(way) as directory:
+        odd = directory / "a b\n'c"
+        odd.mkdir()
+        if way == "ordinary" and os.geteuid() == 0:
+            os.chown(odd, *(os.stat(directory).st_uid,) * 2)
+        ended = run(way, "--workspace", odd.name, "--", "sh", "-c", 'echo "$HOME" > made', cwd=str(directory))
+        assert ended.returncode == 0, ended.stderr
+        assert (odd / "made").read_text() == f"{odd}\n"
+
+
+@both
+def test_without_a_workspace_a_fresh_one_is_made_and_removed(way):
+    told = run_json(way, "--", "sh", "-c", "pwd; mkdir -p shut/in; chmod 0 shut; stat -c %a .")
+    path, mode = told["stdout"].split()
+    assert mode == "700"
+    assert not os.path.exists(path)
+
+
+if AS_ROOT:
+
+    def test_a_workspace_of_root_is_given_to_a_uid_of_its_own_and_said_once():
+        with scratch("root", mode=0o700) as directory:
+            (directory / "mine").write_text("root's\n")
+            (directory / "mine").chmod(0o600)
+            first = run("root", "--workspace", str(directory), "--", "sh", "-c", "id -u; cat mine; touch made")
+            uid = int(first.stdout.split()[0])
+            assert 2_000_000 <= uid < 3_000_000
+            assert f"chown -R {uid}:{uid} {directory}" in first.stderr.decode()
+            assert b"Permission denied" in first.stderr
+            assert os.stat(directory).st_uid == uid
+            assert os.stat(directory / "mine").st_uid == 0
+            assert os.stat(directory / "made").st_uid == uid
+            second = run("root", "--workspace", str(directory), "--", "id", "-u")
+            assert second.stderr == b""
+            assert int(second.stdout) == uid
+
+
+if AS_ROOT:
+
+    def test_a_workspace_below_a_directory_that_only_root_may_enter():
+        with scratch("root", mode=0o700) as above:
+            (above / "job").mkdir()
+            ended = run("root", "--workspace", str(above / "job"), "--", "sh", "-c", "echo made > file; ls -a ..")
+            assert ended.stdout.split() == [b".", b"..", b"job"]
+            assert (above / "job" / "file").read_text() == "made\n"
+
+
+def without_bwrap(directory):
+    return {"PATH": str(directory), "HOME": "/"}
+
+
+def test_a_machine_without_bubblewrap_is_told_what_to_install(tmp_path):
+    started_s = time.monotonic()
+    ended = subprocess.run(
+        stockade("run", "true"),
+        env=without_bwrap(tmp_path),
+        capture_output=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ended.returncode == 125
+    assert b"apt-get install bubblewrap" in ended.stderr
+    assert time.monotonic() - started_s < 5
+
+
+@pytest.mark.parametrize("limit", ["max_user_namespaces", "max_net_namespaces"])
+def test_a_host_that_forbids_namespaces_is_named_within_five_seconds(limit):
+    """The limits are per user namespace, so one of our own is given none."""
+    script = f'echo 0 > /proc/sys/user/{limit}; exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", *stockade("run", "--json", "true")]
+    started_s = time.monotonic()
+    ended = subprocess.run(
+        as_way("ordinary", command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+    )
+    assert ended.returncode == 125, ended.stderr
+    assert f"sysctl user.{limit}=" in ended.stderr.decode()
+    assert time.monotonic() - started_s < 5
+    assert json.loads(ended.stdout)["exit"] == 125
+
+
+def test_a_bubblewrap_that_is_too_old_or_broken_is_said_in_its_words():
+    with scratch("root") as directory:
+        (directory / "bwrap").write_text("#!/bin/sh\necho 'bwrap: Unknown option --bind-fd' >&2\nexit 1\n")
+        (directory / "bwrap").chmod(0o755)
+        ended = subprocess.run(
+            stockade("run", "true"),
+            env={"PATH": f"{directory}:/usr/bin:/bin"},
+            capture_output=True,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    assert ended.returncode == 125
+    assert b"Unknown option --bind-fd" in ended.stderr
+    assert b"too old" in ended.stderr

@@ -122,8 +122,8 @@ class Gate:
         self,
         opened: Opened,
         session: Session,
-        entry: str,
         *,
+        tier: str = "tunnel",
         sent_bytes: int,
         received_bytes: int,
         duration_s: float,
@@ -135,7 +135,7 @@ class Gate:
             self.clock(),
             session.name,
             peer=opened.peer,
-            tier=TIERS.get(entry),
+            tier=tier,
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
             duration_s=duration_s,
@@ -146,24 +146,18 @@ class Gate:
         except Broken:
             pass  # the connection is over; the next verdict finds the same journal and refuses
 
-    def decide(
-        self, session: Session, destination: Destination, method: str | None, path: str | None
-    ) -> Verdict:
+    def decide(self, session: Session, destination: Destination, method: str | None, path: str | None) -> Verdict:
         """The verdict before DNS, the session's own state included. Not recorded."""
         policy = session.policy
         if session.revoked:
             return _revoked(session)
         if session.is_full:
             most = policy.limits.connections_count
-            detail = (
-                f"This session has {most} connections open, the most it may have (limits.connections_count)."
-            )
+            detail = f"This session has {most} connections open, the most it may have (limits.connections_count)."
             return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
         return judge(policy, destination, self.clock(), method=method, path=path)
 
-    def still(
-        self, session: Session, opened: Opened, *, method: str | None = None, path: str | None = None
-    ) -> Verdict:
+    def still(self, session: Session, opened: Opened, *, method: str | None = None, path: str | None = None) -> Verdict:
         """The verdict on a connection that is open, under the session's present policy. Not recorded."""
         if session.revoked:
             return _revoked(session)
@@ -390,9 +384,7 @@ class _Opening:
         verdict = self._verdict or Verdict(False, reason, revision=self._policy.revision)
         self._finish(replace(verdict, allowed=False, reason=reason, detail=detail))
 
-    def _finish(
-        self, verdict: Verdict, upstream: socket.socket | None = None, peer: Destination | None = None
-    ) -> None:
+    def _finish(self, verdict: Verdict, upstream: socket.socket | None = None, peer: Destination | None = None) -> None:
         """Record, then tell; a connection that cannot be recorded is closed and refused."""
         done = self._done
         self._done = None
@@ -413,18 +405,12 @@ class _Opening:
             )
         except Exception as error:  # noqa: BLE001
             self._gate.loop.crashed(_cancelled, error)
-            verdict = replace(
-                verdict, allowed=False, reason=Reason.INTERNAL_ERROR, detail=type(error).__name__
-            )
+            verdict = replace(verdict, allowed=False, reason=Reason.INTERNAL_ERROR, detail=type(error).__name__)
         if not verdict.allowed and upstream is not None:
             upstream.close()
             upstream = None
         try:
-            done(
-                Opened(
-                    verdict, upstream, peer_text, record_id, self._destination, peer.address if peer else None
-                )
-            )
+            done(Opened(verdict, upstream, peer_text, record_id, self._destination, peer.address if peer else None))
         except Exception as error:  # noqa: BLE001
             if upstream is not None:
                 self._gate.loop.forget(upstream.fileno())

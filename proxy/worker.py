@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from policy.address import Floor, classify
 from policy.errors import BadPolicy, Broken
 from policy.host import Address
 from policy.layers import Policy
@@ -74,8 +75,11 @@ class Worker:
         return next((policy.revision for policy in self._policies.values()), "none")
 
     def _own_changed(self, addresses: frozenset[Address]) -> None:
-        """This machine's addresses are these now: none of them may be reached."""
-        self._own_addresses = addresses
+        """This machine's addresses are these now, and none of them may be reached.
+
+        Those on the hard floor are refused anyway, and keep the reason that `explain` gives for them too.
+        """
+        self._own_addresses = frozenset(own for own in addresses if classify(own).floor is not Floor.HARD)
         self._apply()
 
     def _apply(self) -> None:
@@ -119,9 +123,7 @@ def serve(
 class _Served:
     """What the signals of a serving process do."""
 
-    def __init__(
-        self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None
-    ) -> None:
+    def __init__(self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None) -> None:
         self._loop = loop
         self._worker = worker
         self._reload = reload

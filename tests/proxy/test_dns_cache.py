@@ -15,7 +15,13 @@ HIT = Answer(Name("a.example"), (ip_address("192.0.2.1"),))
 
 @pytest.mark.parametrize(
     ("ttl_s", "failed", "kept_s"),
-    [(0, None, 0), (5, None, 5), (10**6, None, DNS_TTL_MOST_S), (0, Reason.DNS_FAILED, 0), (10**6, Reason.DNS_FAILED, DNS_NEGATIVE_MOST_S)],
+    [
+        (0, None, 0),
+        (5, None, 5),
+        (10**6, None, DNS_TTL_MOST_S),
+        (0, Reason.DNS_FAILED, 0),
+        (10**6, Reason.DNS_FAILED, DNS_NEGATIVE_MOST_S),
+    ],
 )
 def test_how_long_an_answer_is_kept(ttl_s: int, failed: Reason | None, kept_s: float) -> None:
     cache = DnsCache()

@@ -353,11 +353,9 @@ def test_still_judges_an_open_connection_by_its_peer(rig):
 def test_the_end_is_recorded_under_the_verdicts_id(rig):
     rig.open(f"{PUBLIC}:443")
     rig.dials.connect()
-    rig.gate.end(
-        rig.outcome, rig.session, "connect", sent_bytes=3, received_bytes=5, duration_s=1.5, closed_by="client"
-    )
+    rig.gate.end(rig.outcome, rig.session, sent_bytes=3, received_bytes=5, duration_s=1.5, closed_by="client")
     verdict, end = rig.journal.lines
     assert (end["id"], end["event"], end["peer"]) == (verdict["id"], "end", f"{PUBLIC}:443")
     assert (end["sent_bytes"], end["received_bytes"], end["closed_by"]) == (3, 5, "client")
     rig.journal.fault = Broken("full")
-    rig.gate.end(rig.outcome, rig.session, "connect", sent_bytes=0, received_bytes=0, duration_s=0, closed_by="client")
+    rig.gate.end(rig.outcome, rig.session, sent_bytes=0, received_bytes=0, duration_s=0, closed_by="client")

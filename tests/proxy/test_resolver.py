@@ -114,7 +114,9 @@ def mangled(change: str) -> Script:
         if change == "garbage":
             raw = wire[:2] + os.urandom(60)
         elif change == "compression loop":
-            raw = wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
+            raw = (
+                wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
+            )
         elif change == "short":
             raw = wire[:11]
         elif change == "trailing bytes":
@@ -126,7 +128,17 @@ def mangled(change: str) -> Script:
 
 @pytest.mark.parametrize(
     "change",
-    ["id", "question", "type", "two questions", "not a reply", "garbage", "compression loop", "short", "trailing bytes"],
+    [
+        "id",
+        "question",
+        "type",
+        "two questions",
+        "not a reply",
+        "garbage",
+        "compression loop",
+        "short",
+        "trailing bytes",
+    ],
 )
 def test_a_wrong_reply_is_left_lying_and_the_true_one_counts(change: str) -> None:
     with DnsPeer(mangled(change)) as peer:
@@ -138,7 +150,11 @@ def test_what_udp_cannot_settle_is_asked_over_tcp(cause: str) -> None:
     def script(query: dns.message.Message, _wire: bytes, transport: str) -> list[bytes]:
         if transport == "tcp":
             many = [f"app.example.com. 60 IN A 192.0.2.{at}" for at in range(1, 200)]
-            return [(reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(max_size=65_535)]
+            return [
+                (reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(
+                    max_size=65_535
+                )
+            ]
         message = reply(query, "app.example.com. 60 IN A 203.0.113.66")
         if cause == "truncated":
             message.flags |= dns.flags.TC
@@ -231,7 +247,9 @@ def run(loop: Loop, until: list[Answer], count: int) -> None:
 
 
 def test_ttl_decides_how_often_a_name_is_asked_for() -> None:
-    with DnsPeer(zone({("app.example.com.", "A"): [A4], ("zero.example.com.", "A"): ["zero.example.com. 0 IN A 192.0.2.8"]})) as peer:
+    with DnsPeer(
+        zone({("app.example.com.", "A"): [A4], ("zero.example.com.", "A"): ["zero.example.com. 0 IN A 192.0.2.8"]})
+    ) as peer:
         loop = Loop()
         resolver = Resolver(loop, [peer.server], QUICK)
         answers: list[Answer] = []
@@ -349,7 +367,9 @@ def test_read_server(text: str, server: tuple[str, int] | None) -> None:
 def test_system_servers(tmp_path: os.PathLike[str]) -> None:
     file = os.path.join(tmp_path, "resolv.conf")
     with open(file, "w") as out:
-        out.write("# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n")
+        out.write(
+            "# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n"
+        )
     assert system_servers(file) == (("192.0.2.1", 53), ("::1", 53))
     with open(file, "w") as out:
         out.write("search x\n")

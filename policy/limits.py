@@ -11,6 +11,8 @@ LABEL_MAX_BYTES: Final = 63
 """One label (RFC 1035 §2.3.4)."""
 EDNS_PAYLOAD_BYTES: Final = 1232
 """UDP size offered to DNS servers (DNS flag day 2020; no fragment at IPv6's least MTU)."""
+TLS_RECORD_BYTES: Final = 16_384
+"""Plaintext of one TLS record (RFC 8446 §5.1)."""
 
 # --- our choice
 
@@ -26,6 +28,12 @@ HTTP_HEAD_BYTES: Final = 32_768
 """One HTTP/1.1 head, request line included. Longer: 431."""
 REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
+VIA_COUNT: Final = 16
+"""Proxies a request may have passed; more is a loop through proxies that do not know each other."""
+REFUSAL_TEXT_CHARS: Final = 300
+"""One sentence of a refusal that a client may have had a hand in."""
+REASON_PHRASE_CHARS: Final = 160
+"""Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
 HTTP_KEPT_S: Final = 75.0
 """A kept HTTP connection without a request; clients open another when it is gone."""
 CLIENT_HELLO_BYTES: Final = 65_536
@@ -120,6 +128,7 @@ WORKSPACE_UID_FIRST: Final = 2_000_000
 """First uid for workspaces that root owns: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
+
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,14 @@ SANDBOX_TMP_BYTES: Final = 536_870_912
 """The sandbox's own /tmp, in memory."""
 SANDBOX_SHM_BYTES: Final = 67_108_864
 """The sandbox's own /dev/shm; bubblewrap's default is half of the machine's memory."""
+FRONT_START_S: Final = 10.0
+"""From forking the front of a run to its listening: importing it takes 0.2 s, opening a journal on a busy disk longer."""
+FRONT_STOP_S: Final = 2.0
+"""From telling it to end to killing it; the command is gone by then, and with it every connection."""
+FRONT_UID: Final = 1_999_999
+"""Who a front is when root started it: the uid below those of workspaces, with a file or a process of its own nowhere."""
+REFUSALS_COUNT: Final = 1_000
+"""Refusals told when a run ends; all are in the journal. A command could ask for millions."""
 WORKSPACE_UID_FIRST: Final = 2_000_000
 """First uid for workspaces of root: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000

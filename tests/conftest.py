@@ -182,6 +182,11 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
         yield OrdinaryUser(os.geteuid(), os.getegid(), home, list)
     else:
         os.chown(home, ORDINARY_UID, ORDINARY_UID)
-        before = [sys.executable, "-I", str(ROOT / "tests" / "ordinary.py"), str(ORDINARY_UID)]
+        readable = sorted({str(ROOT), sys.prefix, sys.base_prefix})
+        base = Path(sys.base_prefix, "bin", "python3")
+        before = [
+            str(base), "-I", str(ROOT / "tests" / "as_ordinary_user.py"),
+            str(ORDINARY_UID), str(ORDINARY_UID), *readable, "--",
+        ]  # fmt: skip
         yield OrdinaryUser(ORDINARY_UID, ORDINARY_UID, home, lambda command: [*before, *command])
     shutil.rmtree(home)

@@ -1,5 +1,6 @@
-"""The front of one run: the proxy in a process of its own, with its listeners, its journal and a pipe to us."""
+"""The front of one run: the proxy in a process of its own, with its listeners, its journal and a channel to us."""
 
+import codecs
 import json
 import os
 import select
@@ -17,7 +18,9 @@ from policy.limits import FRONT_START_S, FRONT_STOP_S, FRONT_UID, REFUSALS_COUNT
 from proxy.loop import IN, Loop
 from sandbox.child import close_all_but
 
-_READ_BYTES: Final = 65_536
+_MESSAGE_BYTES: Final = 262_144
+"""More than any record has."""
+_CODECS: Final = ("ascii", "latin-1", "utf-8", "unicode-escape", "raw-unicode-escape", "punycode", "idna")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,6 @@ class Front:
         self._loop = loop
         self._served = served
         self._died = died
-        self._text = b""
         self._stopped = False
         self._ready = False
         self._fault = ""
@@ -51,12 +53,13 @@ class Front:
 
     def start(self) -> None:
         """Fork it and wait until it listens. Raises `Broken` with its reason when it cannot."""
-        self._reports, theirs = os.pipe2(os.O_CLOEXEC)
+        self._reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
+            self._reports.close()
             _serve(self._served, theirs, parent)
-        os.close(theirs)
+        theirs.close()
         for listener in self._served.listeners:
             listener.close()  # only the front holds them: should it end, whoever connects is refused at once
         until_s = time.monotonic() + FRONT_START_S
@@ -68,16 +71,14 @@ class Front:
             if not self._read():
                 self._end()
                 raise Broken(f"proxy: {self._fault or 'it ended before it listened; standard error has more'}")
-        os.set_blocking(self._reports, False)
-        self._loop.watch(self._reports, IN, self._hear)
+        self._loop.watch(self._reports.fileno(), IN, self._hear)
 
     def stop(self) -> None:
         """End it, and take what it still had to say. Harmless to repeat."""
         if self._stopped:
             return
         self._stopped = True
-        self._loop.forget(self._reports)
-        os.set_blocking(self._reports, True)
+        self._loop.forget(self._reports.fileno())
         os.kill(self._pid, signal.SIGINT)
         until_s = time.monotonic() + FRONT_STOP_S
         while (left_s := until_s - time.monotonic()) > 0 and select.select([self._reports], [], [], left_s)[0]:
@@ -96,19 +97,19 @@ class Front:
     def _lost(self, why: str) -> None:
         if not self._stopped:
             self._stopped = True
-            self._loop.forget(self._reports)
+            self._loop.forget(self._reports.fileno())
             self._end()
             self._died(f"proxy: {why}; the command was ended, as it had no network any more")
 
     def _read(self) -> bool:
-        """Take a piece of what it reports; False at the end."""
-        piece = os.read(self._reports, _READ_BYTES)
-        *lines, self._text = (self._text + piece).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
-        return bool(piece)
-
-    def _take(self, said: dict[str, Any]) -> None:
+        """Take one message; False at the end."""
+        try:
+            message = self._reports.recv(_MESSAGE_BYTES)
+        except ConnectionResetError:
+            return False
+        if not message:
+            return False
+        said = json.loads(message)
         if "record" in said:
             self.untold_count += said["dropped"]
             if len(self.refusals) < REFUSALS_COUNT:
@@ -119,9 +120,10 @@ class Front:
             self._fault = said["fault"]
         else:
             self._ready = True
+        return True
 
     def _end(self) -> None:
-        os.close(self._reports)
+        self._reports.close()
         try:
             os.kill(self._pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -130,17 +132,17 @@ class Front:
 
 
 class _Reports:
-    """The front's end of the pipe; records that do not fit at once are counted and dropped: a slow parent delays nobody."""
+    """The front's end of the channel; what does not fit at once is counted and dropped: a slow parent delays nobody."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
         self._dropped = 0
 
     def say(self, **said: object) -> bool:
-        """Send one object; False when the pipe is full. Up to PIPE_BUF it is written whole or not at all (pipe(7))."""
+        """Send one object, whole or not at all; False when it does not fit."""
         try:
-            os.write(self._fd, json.dumps(said).encode() + b"\n")
-        except BlockingIOError:
+            self._channel.send(json.dumps(said).encode())
+        except OSError:
             return False
         return True
 
@@ -158,10 +160,10 @@ class _Reports:
             self._dropped += 1
 
 
-def _serve(served: Served, reports_fd: int, parent: int) -> NoReturn:
+def _serve(served: Served, channel: socket.socket, parent: int) -> NoReturn:
     """In the child: open the journal, give up every right that serving does not need, and serve to the end."""
     status = 1
-    reports = _Reports(reports_fd)
+    reports = _Reports(channel)
     try:
         os.setsid()  # a Ctrl-C in the terminal is the parent's to act on
         from proxy.dns_servers import system_servers
@@ -169,12 +171,12 @@ def _serve(served: Served, reports_fd: int, parent: int) -> NoReturn:
         from proxy.session import Session
         from proxy.worker import Listener, serve
 
-        _let_go(served, reports_fd)
+        _let_go(served, channel)
         journal = Journal(served.journal, [reports.record])
         servers = served.servers or system_servers()
         _drop_rights()
         prctl.die_with_parent(parent)
-        os.set_blocking(reports_fd, False)
+        channel.setblocking(False)
         session = Session(served.name, served.policy)
         serve(
             [Listener(each, session) for each in served.listeners],
@@ -193,16 +195,21 @@ def _serve(served: Served, reports_fd: int, parent: int) -> NoReturn:
         os._exit(status)
 
 
-def _let_go(served: Served, reports_fd: int) -> None:
-    """Hold no descriptor but the listeners, the pipe and standard error."""
+def _let_go(served: Served, channel: socket.socket) -> None:
+    """Hold no descriptor but the listeners, the channel and standard error."""
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    close_all_but({0, 1, 2, reports_fd, *(each.fileno() for each in served.listeners)})
+    close_all_but({0, 1, 2, channel.fileno(), *(each.fileno() for each in served.listeners)})
 
 
 def _drop_rights() -> None:
-    """Be nobody in particular, for good, where this process may choose."""
+    """Be nobody in particular, for good, where this process may choose.
+
+    Python's own files may lie where only root may read (a home directory), so what it loads late is loaded now.
+    """
+    for codec in _CODECS:
+        codecs.lookup(codec)
     prctl.gain_nothing()
     here = standing.read()
     if here.may_switch and here.outside_uid(FRONT_UID) is not None:

@@ -1,10 +1,12 @@
 """`stockade demo`: a private internet, a confined shell, and a table of what it could and could not reach."""
 
 import json
+import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,7 +14,9 @@ from policy.errors import BadPolicy, Broken
 
 app = typer.Typer()
 
-_FAILED = 125
+_FAILED: Final = 125
+_FILE_COLUMNS: Final = 160
+"""Width of the table where no terminal says its own."""
 
 
 @app.callback(
@@ -23,9 +27,7 @@ _FAILED = 125
 def command(
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Where the journal and the script stay. Default: a fresh directory."
-        ),
+        typer.Option("--keep", metavar="DIR", help="Where the journal and the script stay. Default: a fresh directory."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
@@ -37,7 +39,10 @@ def command(
 
     from stockade.demo import report, stage
 
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that the stage is cleared
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_FILE_COLUMNS)
     try:
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)

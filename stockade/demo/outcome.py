@@ -64,7 +64,7 @@ def _outcome(attempt: Attempt, trace: Trace | None, records: list[Record]) -> Ou
     if trace is None:
         return Outcome(attempt, "it did not end")
     verdicts = [
-        record for record in records if record["event"] == "verdict" and trace.began_ms <= _moment_ms(record) <= trace.ended_ms
+        record for record in records if record["event"] == "verdict" and trace.began_ms <= _moment_ms(record) <= trace.ended_ms + 1
     ]
     ids = {record["id"] for record in verdicts}
     ends = [record for record in records if record["event"] == "end" and record["id"] in ids]

@@ -105,11 +105,7 @@ def test_curl(bench, scheme):
     curl = ["curl", "-sS", "--fail-with-body", "--cacert", bench.ca_file, "--proxy", bench.proxy.url(scheme)]
     allowed(bench, bench.run(*curl, "https://example.com/"), "This is example.com, in the lab", "example.com")
     done = bench.run(*curl, "--verbose", "https://evil.example.net/")
-    words = (
-        ["tunnel failed, response 403", "Refused by policy: not-granted"]
-        if scheme == "http"
-        else ["evil.example.net", "(2)"]
-    )
+    words = ["tunnel failed, response 403", "Refused by policy: not-granted"] if scheme == "http" else ["evil.example.net", "(2)"]
     refused(bench, done, "evil.example.net", *words)
 
 

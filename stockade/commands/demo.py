@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -43,6 +44,7 @@ def command(
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=_FILE_COLUMNS)
+    folder = None
     try:
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
@@ -56,6 +58,8 @@ def command(
                 status.stop()
             played = stage.play(folder, progress)
     except (Broken, BadPolicy, OSError) as fault:
+        if folder is not None and keep is None:
+            shutil.rmtree(folder)
         print(f"stockade demo: {fault}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(_FAILED) from None
     if as_json:

@@ -171,9 +171,10 @@ async def _raw(visit: Visit, request: Request) -> bool:
     return end == "keep"
 
 
-async def _never(_visit: Visit, _request: Request) -> bool:
-    """Answer never."""
-    await asyncio.Event().wait()
+async def _never(visit: Visit, _request: Request) -> bool:
+    """Answer never; end when the peer does."""
+    while await visit.reader.read(65_536):
+        pass
     return False
 
 

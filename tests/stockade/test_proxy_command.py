@@ -17,7 +17,7 @@ import pytest
 
 from tests.proxy.peers import closed, read_all, read_exactly
 from tests.proxy.rig import CONNECT_OK, connect_request
-from tests.walk.conftest import ca_file, lab, one_lab, stockade, start_proxy
+from tests.walk.conftest import ca_file, lab, one_lab, start_proxy, stockade
 
 __all__ = ["ca_file", "lab", "one_lab", "start_proxy"]
 

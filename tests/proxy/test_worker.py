@@ -59,6 +59,31 @@ def test_own_addresses_are_refused_and_stay_so_after_a_reload(worker, session):
     assert reason(session, f"{PUBLIC}:443") is Reason.GRANTED
 
 
+class Unjudgeable:
+    """A live connection whose judging has a bug."""
+
+    def __init__(self) -> None:
+        self.failed = []
+
+    def rejudge(self) -> None:
+        raise ZeroDivisionError
+
+    def fail(self, error: Exception) -> None:
+        self.failed.append(error)
+
+
+def test_a_connection_that_cannot_be_judged_again_is_cut_and_the_policy_holds(worker, session, capsys):
+    live = [Unjudgeable(), Unjudgeable()]
+    for each in live:
+        session.keep(each)
+    changed = policy(GRANTS + "# another revision\n", resolve_s=3)
+    worker.adopt(changed)
+    assert all(each.failed for each in live)
+    assert session.policy.revision == changed.revision
+    assert worker._resolver.limits.resolve_s == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_every_session_gets_the_new_policy():
     loop = Loop()
     sessions = [Session("a", policy()), Session("b", policy())]

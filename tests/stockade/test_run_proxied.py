@@ -36,7 +36,14 @@ class Runner:
         self.journal_file = directory / "journal.jsonl"
 
     def argv(self, *words, as_json=True):
-        policy = ["--policy", str(self.policy_file), "--resolver", self.lab.resolver, "--journal", str(self.journal_file)]
+        policy = [
+            "--policy",
+            str(self.policy_file),
+            "--resolver",
+            self.lab.resolver,
+            "--journal",
+            str(self.journal_file),
+        ]
         return as_way(self.way, stockade("run", *(["--json"] if as_json else []), *policy, *words))
 
     def popen(self, *words, as_json=True, **more):
@@ -90,7 +97,9 @@ def test_what_the_policy_names_is_reached_and_recorded(runner, ca_file):
 @each
 def test_a_refusal_is_in_the_object_and_in_the_journal(runner):
     told = runner.shell("curl -sS -m 5 http://evil.example.net/; curl -sS -m 5 https://example.com:22/; exit 0")
-    assert [(each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]] == [
+    assert [
+        (each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]
+    ] == [
         ("evil.example.net", 80, "not-granted"),
         ("example.com", 22, "port-not-granted"),
     ]
@@ -190,7 +199,9 @@ if AS_ROOT:
         assert status["Groups"].strip() == ""
         assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
         assert status["NoNewPrivs"] == "1"
-        assert not [link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))]
+        assert not [
+            link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))
+        ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every number of the product, with its unit and its reason; policy files override the fields of `Limits` in `[limits]`."""
+"""Every number of the product, with its unit and its reason; a policy's `[limits]` sets the fields of `Limits`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +11,8 @@ LABEL_MAX_BYTES: Final = 63
 """One label (RFC 1035 §2.3.4)."""
 EDNS_PAYLOAD_BYTES: Final = 1232
 """UDP size offered to DNS servers (DNS flag day 2020; no fragment at IPv6's least MTU)."""
+TLS_RECORD_BYTES: Final = 16_384
+"""Plaintext of one TLS record (RFC 8446 §5.1)."""
 
 # --- our choice
 
@@ -26,6 +28,12 @@ HTTP_HEAD_BYTES: Final = 32_768
 """One HTTP/1.1 head, request line included. Longer: 431."""
 REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
+VIA_COUNT: Final = 16
+"""Proxies a request may have passed; more is a loop through proxies that do not know each other."""
+REFUSAL_TEXT_CHARS: Final = 300
+"""One sentence of a refusal that a client may have had a hand in."""
+REASON_PHRASE_CHARS: Final = 160
+"""Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
 HTTP_KEPT_S: Final = 75.0
 """A kept HTTP connection without a request; clients open another when it is gone."""
 CLIENT_HELLO_BYTES: Final = 65_536
@@ -37,7 +45,7 @@ GREETING_READ_BYTES: Final = 16_384
 COPY_BYTES: Final = 65_536
 """Most bytes read at once, and so the most one stalled direction of a tunnel holds."""
 LINGER_S: Final = 5.0
-"""From our last words to a client until it must have closed; its bytes are dropped meanwhile, so that no reset eats the words."""
+"""From our last words to a client until it must have closed; its bytes are dropped, so that no reset eats the words."""
 LINGER_BYTES: Final = 1_048_576
 """Most bytes dropped while lingering; a client that still sends then is reset."""
 KEEPALIVE_IDLE_S: Final = 60
@@ -51,7 +59,7 @@ LISTEN_BACKLOG_COUNT: Final = 4_096
 ACCEPT_COUNT: Final = 64
 """Connections accepted in one turn, so that accepting starves nobody."""
 OVER_LIMIT_COUNT: Final = 256
-"""Clients above `connections_count` that are still listened to, so that each is told 503 in its protocol; more are reset."""
+"""Clients above `connections_count` still listened to, so that each is told 503 in its protocol; more are reset."""
 ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
@@ -75,7 +83,7 @@ DNS_RETRY_FIRST_S: Final = 0.8
 DNS_TRIES_COUNT: Final = 3
 """Questions for one name and family, over all servers, when there are fewer servers than that."""
 DNS_OTHER_FAMILY_S: Final = 0.5
-"""What the second family gets once the first has addresses (RFC 8305 §3 waits 50 ms; we refuse mixed answers, so longer)."""
+"""What the second family gets once the first has addresses (RFC 8305 §3: 50 ms; we refuse mixed answers, so longer)."""
 DNS_BACK_OFF_FIRST_S: Final = 2.0
 """A silent server is asked last for this long; twice as long each further time."""
 DNS_BACK_OFF_MOST_S: Final = 60.0
@@ -93,9 +101,9 @@ NETLINK_S: Final = 2.0
 # --- our choice: the sandbox
 
 PROXY_PORT: Final = 3_128
-"""Where the session's listener stands inside its own namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
+"""Where the session's listener stands in its namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
 NAMESPACE_S: Final = 5.0
-"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or container runtime."""
+"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or runtime."""
 PROBE_S: Final = 4.0
 """A sandbox that runs `true` must end by then, or the backend does not work here; measured 10 ms."""
 COMMAND_S: Final = 120.0
@@ -125,9 +133,10 @@ FRONT_UID: Final = 1_999_999
 REFUSALS_COUNT: Final = 1_000
 """Refusals told when a run ends; all are in the journal. A command could ask for millions."""
 WORKSPACE_UID_FIRST: Final = 2_000_000
-"""First uid for workspaces that root owns: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
+"""First uid for workspaces of root: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
+
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,10 +65,11 @@ class Forward:
         self._reader = HttpReader(self._within)
         self._exchange: Exchange | None = None
         self._first = b""
-        """What a reused upstream was sent when the exchange began; empty once there was more, and otherwise."""
+        """What a reused upstream was sent when the exchange began; empty once there was more."""
         self._last_s = loop.now_s
         self._head_since_s: float | None = None
-        self._timer = loop.call_at(loop.now_s + session.policy.limits.greeting_s, self._tick)
+        limits = session.policy.limits
+        self._timer = loop.call_at(loop.now_s + min(limits.greeting_s, limits.idle_s), self._tick)
         session.keep(self)
 
     def start(self, first: bytes | Asked) -> None:

@@ -87,6 +87,11 @@ class HeadBuffer:
         self._searched = 0
         self._is_request = is_request
 
+    @property
+    def start(self) -> bytes:
+        """The first eight bytes held, as far as they have come."""
+        return bytes(self._bytes[:8])
+
     def __len__(self) -> int:
         """Bytes held that are no whole head yet."""
         return len(self._bytes)
@@ -98,6 +103,10 @@ class HeadBuffer:
         (RFC 9112 §2.2).
         """
         held = self._bytes
+        if not held and not data.startswith(b"\r\n"):  # nearly always: the whole head at once
+            end = data.find(HEAD_END) + len(HEAD_END)
+            if len(HEAD_END) <= end <= REQUEST_LINE_BYTES:
+                return data[:end], data[end:]
         held += data
         while self._is_request and held.startswith(b"\r\n"):
             del held[:2]  # RFC 9112 §2.2: empty lines before the request line are ignored

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from policy.destination import Destination
 from policy.errors import BadClient
-from policy.limits import COPY_BYTES, HTTP_KEPT_S
+from policy.limits import COPY_BYTES, HTTP_KEPT_S, HTTP_TURN_COUNT
 from policy.verdict import CODES, Codes, Reason, Verdict
 from proxy.asked import Asked
 from proxy.exchange import Exchange
@@ -157,11 +157,16 @@ class Forward:
 
     def _advance(self) -> None:
         """Go on as far as the bytes at hand allow, then watch for what is wanted."""
+        heads_count = 0
         while self._done is not None and not self._is_asking_gate:
             exchange = self._exchange
             if exchange is None:
+                if heads_count == HTTP_TURN_COUNT:
+                    self._loop.call_after(0.0, self._advance)  # others are waiting
+                    break
                 if self._client.pending or not self._read_head():
                     break
+                heads_count += 1
             elif exchange.is_over:
                 self._finish(exchange)
             elif not self._pump(exchange):

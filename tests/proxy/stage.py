@@ -40,8 +40,8 @@ class Conn:
         self.buffer = bytearray()
         self.seen = bytearray()
 
-    def more(self) -> bytes:
-        data = self.sock.recv(65_536)
+    def more(self, most: int = 65_536) -> bytes:
+        data = self.sock.recv(most)
         self.seen += data
         self.buffer += data
         return data
@@ -59,7 +59,7 @@ class Conn:
         return taken
 
     def exactly(self, count: int) -> bytes:
-        while len(self.buffer) < count and self.more():
+        while len(self.buffer) < count and self.more(count - len(self.buffer)):
             pass
         return self.take(count)
 

@@ -1,4 +1,4 @@
-"""The floor: every address block that is not ordinary public unicast, one row each, and what an address counts as (POLICY §3).
+"""The floor: one row for each block that is not ordinary public unicast, and what an address counts as (POLICY §3).
 
 Rows: the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890) as of REGISTRY_DATE, then blocks that the
 registries leave to other documents (multicast, deprecated forms), then the clouds' metadata addresses. The most

@@ -26,7 +26,7 @@ class Destination:
     host: Host
     port: int
     is_mapped: bool = field(default=False, compare=False)
-    """Written as an IPv4-mapped literal. It reaches what the IPv4 reaches, but no grant lifts the floor for the spelling."""
+    """Written as an IPv4-mapped literal: it reaches what the IPv4 does, but no grant lifts the floor for it."""
 
     @property
     def name(self) -> Name | None:

@@ -188,7 +188,10 @@ FileTable: Final[type[_FileKeys]] = create_model(
 
 
 def parse(text: str, file: str) -> Layer:
-    """The layer that `text` says, named `file`. Raises BadPolicy with every problem, each `file:line:key: what; remedy`."""
+    """The layer that `text` says, named `file`.
+
+    Raises BadPolicy with every problem, each one line: `file:line:key: what is wrong; what to write instead`.
+    """
     if len(text) > POLICY_CHARS:
         raise BadPolicy((f"{file}:1: longer than {POLICY_CHARS:,} characters; split it into several files",))
     try:
@@ -342,15 +345,15 @@ def _line(path: KeyPath, lines: dict[KeyPath, int]) -> int:
 
 def _words(found: ErrorDetails) -> str:
     """One of pydantic's errors in this product's words."""
-    kind, context, value = found["type"], found.get("ctx", {}), found["input"]
+    kind, more, value = found["type"], found.get("ctx", {}), found["input"]
     if kind == "value_error":
-        return str(context["error"])
+        return str(more["error"])
     if kind == "extra_forbidden":
         return _unknown(found)
     if kind == "missing":
         return f"missing; write {'version = 1' if found['loc'] == ('version',) else str(found['loc'][-1]) + ' = …'}"
     if kind == "literal_error":
-        return f"{_shown(value)} means nothing here; write {context['expected'].replace(chr(39), chr(34))}"
+        return f"{_shown(value)} means nothing here; write {more['expected'].replace(chr(39), chr(34))}"
     wanted = {
         "list_type": "a list in [ ]",
         "string_type": "text in quotes",

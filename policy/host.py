@@ -10,7 +10,7 @@ from policy.quote import quote
 from policy.verdict import Reason
 
 Name = NewType("Name", str)
-"""Lower-case LDH labels and underscores, 1-63 octets each, 1-253 in all, no trailing dot, never a number (POLICY §2)."""
+"""Lower-case letters, digits, `-`, `_`; labels of 1-63 octets, 1-253 in all; no trailing dot, no number (POLICY §2)."""
 
 type Address = IPv4Address | IPv6Address
 """Never an IPv4-mapped IPv6 address (that becomes the IPv4 it carries), never with a zone id."""
@@ -27,10 +27,11 @@ _V6_CHARACTERS: Final = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 
 
 def read_host(raw: bytes | str) -> Host:
-    """A name or a dotted quad. Bytes are what a peer sent: ASCII only. Text comes from a person: Unicode names are
-    turned into A-labels where IDNA 2008 takes them unchanged (RFC 5891 §5).
+    """A name or a dotted quad.
 
-    IPv6 needs its brackets, which are the caller's (`read_v6`). Raises BadClient(HOST_INVALID).
+    Bytes are what a peer sent: ASCII only. Text comes from a person: a Unicode name becomes A-labels where IDNA 2008
+    takes it unchanged (RFC 5891 §5). IPv6 needs brackets, which are the caller's (`read_v6`).
+    Raises BadClient(HOST_INVALID).
     """
     if len(raw) > NAME_MAX_BYTES + 1:
         raise _invalid(raw, f"is longer than {NAME_MAX_BYTES} bytes")

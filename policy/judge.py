@@ -249,8 +249,9 @@ def _admit(
 
 
 def _stand(policy: Policy, table: Table, address: Address) -> Verdict | tuple[Address, Block]:
-    """What `address` reaches and the block of that, or the refusal that no grant can lift: by a rule, as this
-    machine's own, or by the hard floor.
+    """What `address` reaches and the block of that, or the refusal that no grant can lift.
+
+    Such a refusal comes from a rule, from the address being this machine's own, or from the hard floor.
     """
     reached = address if isinstance(address, IPv4Address) else counts_as(address, table.nat64)
     if reached is None:

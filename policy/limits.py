@@ -1,4 +1,4 @@
-"""Every number of the product, with its unit and its reason; policy files override the fields of `Limits` in `[limits]`."""
+"""Every number of the product, with its unit and its reason; a policy's `[limits]` sets the fields of `Limits`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -47,7 +47,7 @@ GREETING_READ_BYTES: Final = 16_384
 COPY_BYTES: Final = 65_536
 """Most bytes read at once, and so the most one stalled direction of a tunnel holds."""
 LINGER_S: Final = 5.0
-"""From our last words to a client until it must have closed; its bytes are dropped meanwhile, so that no reset eats the words."""
+"""From our last words to a client until it must have closed; its bytes are dropped, so that no reset eats the words."""
 LINGER_BYTES: Final = 1_048_576
 """Most bytes dropped while lingering; a client that still sends then is reset."""
 KEEPALIVE_IDLE_S: Final = 60
@@ -61,7 +61,7 @@ LISTEN_BACKLOG_COUNT: Final = 4_096
 ACCEPT_COUNT: Final = 64
 """Connections accepted in one turn, so that accepting starves nobody."""
 OVER_LIMIT_COUNT: Final = 256
-"""Clients above `connections_count` that are still listened to, so that each is told 503 in its protocol; more are reset."""
+"""Clients above `connections_count` still listened to, so that each is told 503 in its protocol; more are reset."""
 ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
@@ -85,7 +85,7 @@ DNS_RETRY_FIRST_S: Final = 0.8
 DNS_TRIES_COUNT: Final = 3
 """Questions for one name and family, over all servers, when there are fewer servers than that."""
 DNS_OTHER_FAMILY_S: Final = 0.5
-"""What the second family gets once the first has addresses (RFC 8305 §3 waits 50 ms; we refuse mixed answers, so longer)."""
+"""What the second family gets once the first has addresses (RFC 8305 §3: 50 ms; we refuse mixed answers, so longer)."""
 DNS_BACK_OFF_FIRST_S: Final = 2.0
 """A silent server is asked last for this long; twice as long each further time."""
 DNS_BACK_OFF_MOST_S: Final = 60.0
@@ -103,9 +103,9 @@ NETLINK_S: Final = 2.0
 # --- our choice: the sandbox
 
 PROXY_PORT: Final = 3_128
-"""Where the session's listener stands inside its own namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
+"""Where the session's listener stands in its namespace, on 127.0.0.1 and ::1; squid's port, known to every client."""
 NAMESPACE_S: Final = 5.0
-"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or container runtime."""
+"""From asking for a network namespace to holding it; measured 1.3 ms, so this only ends a hung kernel or runtime."""
 PROBE_S: Final = 4.0
 """A sandbox that runs `true` must end by then, or the backend does not work here; measured 10 ms."""
 COMMAND_S: Final = 120.0
@@ -126,8 +126,16 @@ SANDBOX_TMP_BYTES: Final = 536_870_912
 """The sandbox's own /tmp, in memory."""
 SANDBOX_SHM_BYTES: Final = 67_108_864
 """The sandbox's own /dev/shm; bubblewrap's default is half of the machine's memory."""
+FRONT_START_S: Final = 10.0
+"""From forking the front of a run to its listening: importing it takes 0.2 s, opening a journal on a busy disk longer."""
+FRONT_STOP_S: Final = 2.0
+"""From telling it to end to killing it; the command is gone by then, and with it every connection."""
+FRONT_UID: Final = 1_999_999
+"""Who a front is when root started it: the uid below those of workspaces, with a file or a process of its own nowhere."""
+REFUSALS_COUNT: Final = 1_000
+"""Refusals told when a run ends; all are in the journal. A command could ask for millions."""
 WORKSPACE_UID_FIRST: Final = 2_000_000
-"""First uid for workspaces that root owns: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
+"""First uid for workspaces of root: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
 

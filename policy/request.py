@@ -52,11 +52,11 @@ def read_method(text: str) -> str:
 
 
 def read_path(raw: str) -> tuple[str, ...]:
-    """The segments of a path in normal form (RFC 3986 §6.2.2): the query dropped, unreserved escapes decoded, others
-    in upper case.
+    """The segments of a path in normal form (RFC 3986 §6.2.2).
 
-    Two servers read dot segments, empty segments, encoded slashes, backslashes, controls and broken escapes in two
-    ways, so a path with one of them has no normal form. Raises BadClient(REQUEST_INVALID).
+    The query is dropped, unreserved escapes are decoded, others are in upper case. Two servers read dot segments, empty
+    segments, encoded slashes, backslashes, controls and broken escapes in two ways, so a path with one of them has no
+    normal form. Raises BadClient(REQUEST_INVALID).
     """
     path = raw.partition("?")[0]
     if not path.startswith("/"):

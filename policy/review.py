@@ -34,11 +34,15 @@ def _dead(layer: Layer) -> Iterator[_Warning]:
         for pattern in grant.hosts:
             rule = _who_covers(pattern, layer.refuses)
             if rule:
-                yield grant.line, "grant", f"{pattern} never speaks: the refuse rule {rule.name} wins; remove one of them"
+                yield grant.line, "grant", _never(pattern, rule)
         for network in grant.addresses:
             owner = next((rule for rule in layer.refuses if any(_holds(it, network) for it in rule.addresses)), None)
             if owner:
-                yield grant.line, "grant", f"{network} never speaks: the refuse rule {owner.name} wins; remove one of them"
+                yield grant.line, "grant", _never(network, owner)
+
+
+def _never(said: object, rule: Refuse) -> str:
+    return f"{said} never speaks: the refuse rule {rule.name} wins; remove one of them"
 
 
 def _double(layer: Layer) -> Iterator[_Warning]:
@@ -56,8 +60,8 @@ def _double(layer: Layer) -> Iterator[_Warning]:
     for narrow in layer.grants:
         wide = next((other for other in _around(narrow, by_pattern, networks) if _is_needless(narrow, other)), None)
         if wide:
-            words = f"the grant {narrow.name} says nothing that {wide.name} (line {wide.line}) does not; remove one of them"
-            yield narrow.line, "grant", words
+            words = f"the grant {narrow.name} says nothing that {wide.name} (line {wide.line}) does not"
+            yield narrow.line, "grant", f"{words}; remove one of them"
 
 
 def _around(
@@ -98,7 +102,8 @@ def _needless(refuses: Sequence[Refuse]) -> Iterator[_Warning]:
     for at, rule in enumerate(refuses):
         others = [other for place, other in enumerate(refuses) if place != at and not (place > at and other == rule)]
         hosts = all(_who_covers(pattern, others) for pattern in rule.hosts)
-        networks = all(any(_holds(it, network) for other in others for it in other.addresses) for network in rule.addresses)
+        wide = [network for other in others for network in other.addresses]
+        networks = all(any(_holds(it, network) for it in wide) for network in rule.addresses)
         if hosts and networks:
             yield rule.line, "refuse", f"the refuse rule {rule.name} says nothing that the others do not; remove it"
 
@@ -106,7 +111,8 @@ def _needless(refuses: Sequence[Refuse]) -> Iterator[_Warning]:
 def _odd(grant: Grant, now_s: float) -> Iterator[_Warning]:
     if grant.until_s is not None and grant.is_over(now_s):
         moment = datetime.fromtimestamp(grant.until_s, UTC).isoformat().replace("+00:00", "Z")
-        yield grant.line, "grant.until", f"the grant {grant.name} ended at {moment}; remove it, or give it a later moment"
+        words = f"the grant {grant.name} ended at {moment}; remove it, or give it a later moment"
+        yield grant.line, "grant.until", words
     for pattern in grant.hosts:
         row = special(pattern.name)
         if row and (pattern.below or not grant.private):

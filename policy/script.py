@@ -1,4 +1,4 @@
-"""DNS as a person writes it down: the object of `explain --dns` and of a policy's `[[test]]`, answered as a server would."""
+"""DNS as a person writes it down in `explain --dns` or in a policy's `[[test]]`, answered as a server would."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Every reason a connection may be refused for, what each looks like in each protocol, and the verdict that carries one."""
+"""Every reason for a refusal, what each looks like in each protocol, and the verdict that carries one."""
 
 from dataclasses import dataclass
 from enum import StrEnum

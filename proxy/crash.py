@@ -1,4 +1,4 @@
-"""Says on standard error what went wrong inside, once for each place and minute, so that a bug is seen and floods nothing."""
+"""Says on standard error what went wrong inside, once a minute for each place: a bug is seen, and floods nothing."""
 
 import sys
 import time
@@ -30,7 +30,5 @@ class Crashes:
         if len(self._printed_at_s) >= CRASH_PLACES_COUNT:
             self._printed_at_s.clear()
         self._printed_at_s[place] = now_s
-        text = "stockade: internal error, the connection was refused:\n" + "".join(
-            traceback.format_exception(error)
-        )
+        text = "stockade: internal error, the connection was refused:\n" + "".join(traceback.format_exception(error))
         (self._write or sys.stderr.write)(text)

@@ -11,6 +11,12 @@ import dns.name
 import dns.rcode
 import dns.rdataclass
 import dns.rdatatype
+
+# dnspython imports a record's class when it first meets one; by then a front may not read its files any more.
+import dns.rdtypes.ANY.CNAME
+import dns.rdtypes.ANY.SOA
+import dns.rdtypes.IN.A
+import dns.rdtypes.IN.AAAA
 import dns.rrset
 
 from policy.answer import NOERROR, Reply, Rr

@@ -130,11 +130,11 @@ class Flow:
         self._greet_ended(f"No whole request came within {greeting_s:g} s.")
 
     def _greet_ended(self, detail: str) -> None:
-        """Refuse half a request; one that never began is no request."""
+        """Refuse half a request; one that never began is no request, and nothing to record."""
         if self._said_bytes:
             self._refuse_bad(BadClient(Reason.REQUEST_INVALID, detail))
         else:
-            self._gone()
+            self._say_last(b"")
 
     # --- opening
 

@@ -1,4 +1,4 @@
-"""The listeners: each accepts for one session, and accepting goes on, loudly, when the machine has nothing left to give."""
+"""The listeners: each accepts for one session, and goes on, loudly, when the machine has nothing left to give."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The only way to a socket: judge, resolve only if judged, admit, pin, dial the pin, record; then, and only then, hand it over."""
+"""The only way to a socket: judge, resolve if judged, admit, pin, dial, record; and only then hand it over."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ type Dials = Callable[[Loop, Pin, float, Callable[[Dialled], None]], Callable[[]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How one `Gate.open` ended. `upstream` is connected and non-blocking, and is there exactly when `verdict.allowed`."""
+    """How one `Gate.open` ended. `upstream`, connected and non-blocking, is there exactly when `verdict.allowed`."""
 
     verdict: Verdict
     upstream: socket.socket | None

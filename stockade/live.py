@@ -1,35 +1,16 @@
 """What this machine would answer: its resolver and its own addresses, asked once for a person."""
 
-from collections.abc import Callable
-
 from policy.answer import Answer
 from policy.host import Address, Name
 from policy.limits import Limits
 
 
-def ask_resolver(limits: Limits) -> Callable[[Name], Answer]:
-    """Ask the servers of resolv.conf by the proxy's own resolver; returns when it answered or gave up.
+def ask_resolver(name: Name, limits: Limits) -> Answer:
+    """Ask the servers of resolv.conf by the proxy's own resolver, and wait. Raises Broken without a server."""
+    from proxy.dns_servers import system_servers
+    from proxy.resolver import resolve_now
 
-    The callable raises Broken when no server can be asked.
-    """
-
-    def ask(name: Name) -> Answer:
-        from proxy.loop import Loop
-        from proxy.resolver import Resolver, system_servers
-
-        answers: list[Answer] = []
-        loop = Loop()
-        resolver = Resolver(loop, system_servers(), limits)
-        try:
-            resolver.lookup(name, answers.append)
-            while not answers:
-                loop.turn()
-        finally:
-            resolver.stop()
-            loop.close()
-        return answers[0]
-
-    return ask
+    return resolve_now(name, system_servers(), limits)
 
 
 def own_addresses() -> frozenset[Address]:

@@ -77,9 +77,7 @@ def explain_command(
     policy: Annotated[
         list[Path] | None, typer.Option("--policy", metavar="FILE", help="A policy file; once for each layer.")
     ] = None,
-    dns: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON to ask instead of the real resolver.")
-    ] = None,
+    dns: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON to ask instead of the real resolver.")] = None,
     form: Annotated[str, typer.Option(metavar="url|connect", help="How the target is written.")] = "url",
     method: Annotated[
         str | None, typer.Option(metavar="M", help="The method of a plain HTTP request. Default: GET.")
@@ -149,11 +147,11 @@ def _explain(
         return explain(policy, target, script, time.time(), form=form, method=method)
     from stockade.live import ask_resolver, own_addresses
 
-    real, answers = ask_resolver(policy.limits), dict[Name, Answer]()
+    answers: dict[Name, Answer] = {}
 
     def ask(name: Name) -> Answer:
         if name not in answers:
-            answers[name] = real(name)
+            answers[name] = ask_resolver(name, policy.limits)
         return answers[name]
 
     try:
@@ -166,9 +164,7 @@ def _explain(
         _fail(str(error))
 
 
-def _batch(
-    path: Path, layers: list[Layer], script: Callable[[Name], Answer] | None
-) -> Iterator[dict[str, Any]]:
+def _batch(path: Path, layers: list[Layer], script: Callable[[Name], Answer] | None) -> Iterator[dict[str, Any]]:
     """One verdict object for each line of the file, in its order; a line that is no request is invalid."""
     from policy.document import parse
 
@@ -200,7 +196,7 @@ def _read_dns(path: Path) -> Callable[[Name], Answer]:
     try:
         names = json.loads(read_text(path))
         if not isinstance(names, Mapping):
-            _fail(f"{path}:1: not an object of names; write {{\"pypi.org\": {{\"A\": [\"151.101.0.223\"]}}}}")
+            _fail(f'{path}:1: not an object of names; write {{"pypi.org": {{"A": ["151.101.0.223"]}}}}')
         return read_script(names)
     except BadPolicy as error:
         _refuse(error)

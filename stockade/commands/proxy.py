@@ -67,10 +67,8 @@ def proxy(
         if exit_with_parent:
             _follow_parent()
         rules = load(policy, time.time())
-        where = _endpoint(listen, "--listen", None)
-        servers = [
-            (str(address), port) for address, port in (_endpoint(text, "--resolver", 53) for text in resolver or ())
-        ]
+        where = _listen_at(listen)
+        servers = _servers(resolver or [])
         _serve(rules, lambda: load(policy, time.time()), where, servers, journal, ready_fd, parent_pid)
 
 
@@ -78,13 +76,12 @@ def _serve(
     rules: Policy,
     reload: Callable[[], Policy],
     where: tuple[Address, int],
-    servers: list[tuple[str, int]],
+    servers: tuple[tuple[str, int], ...],
     journal_file: Path | None,
     ready_fd: int,
     parent_pid: int | None,
 ) -> None:
     from proxy.journal import Journal
-    from proxy.dns_servers import system_servers
     from proxy.session import Session
     from proxy.worker import Listener, serve
 
@@ -93,7 +90,7 @@ def _serve(
     try:
         serve(
             [Listener(listener, Session("proxy", rules))],
-            servers=servers or system_servers(),
+            servers=servers,
             journal=journal,
             started=lambda: _say_ready(ready_fd, listener, rules),
             reload=reload,
@@ -108,8 +105,8 @@ def _bind(address: Address, port: int) -> socket.socket:
     where = _shown(address, port)
     if not address.is_loopback:
         sys.stderr.write(
-            f"stockade: WARNING: {where} is not a loopback address. Whoever reaches this port is let out under this policy; "
-            "there is no password. Use --listen 127.0.0.1:0 unless a firewall guards it.\n"
+            f"stockade: WARNING: {where} is not a loopback address. Whoever reaches this port is let out under "
+            "this policy; there is no password. Use --listen 127.0.0.1:0 unless a firewall guards it.\n"
         )
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -151,26 +148,33 @@ def _say_ready(ready_fd: int, listener: socket.socket, rules: Policy) -> None:
         os.close(ready_fd)
 
 
-def _endpoint(text: str, option: str, default_port: int | None) -> tuple[Address, int]:
-    """Read ADDR:PORT, IPv6 in brackets; ADDR alone where there is a default port. Names are not resolved."""
-    host, port = text, "" if default_port is None else str(default_port)
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest[1:] if rest.startswith(":") else port if not rest else "?"
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
-    least = 0 if default_port is None else 1
+def _listen_at(text: str) -> tuple[Address, int]:
+    """Read ADDR:PORT, IPv6 in brackets, port 0 for a free one. Raises BadPolicy."""
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
     try:
-        address = ip_address(host)
-        if not (port.isascii() and port.isdecimal() and least <= int(port) <= 65_535):
+        if not (port.isascii() and port.isdecimal() and int(port) <= 65_535):
             raise ValueError(port)
+        return ip_address(host), int(port)
     except ValueError:
         raise BadPolicy(
-            (
-                f"{option} {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:3128; names are not resolved here",
-            )
+            (f"--listen {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:0; no name",)
         ) from None
-    return address, int(port)
+
+
+def _servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
+    """Read the DNS servers to ask; the system's when none is named. Raises BadPolicy or Broken."""
+    from proxy.dns_servers import read_server, system_servers
+
+    if not texts:
+        return system_servers()
+    try:
+        return tuple(read_server(text) for text in texts)
+    except Broken as error:
+        raise BadPolicy((f"--resolver: {error}",)) from None
 
 
 def _shown(address: Address, port: int) -> str:
@@ -178,7 +182,7 @@ def _shown(address: Address, port: int) -> str:
 
 
 def _follow_parent() -> None:
-    """Have the kernel send SIGUSR1 when the thread that started us ends; the worker then looks whether its process did.
+    """Have the kernel send SIGUSR1 when the thread that started us ends; the worker then looks at its process.
 
     A signal that kills (PR_SET_PDEATHSIG's usual one) would end us with a thread of a parent that lives on.
     """

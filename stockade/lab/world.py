@@ -130,6 +130,7 @@ class World:
 
     def _canaries(self) -> dict[str, int]:
         """Return the attempts at addresses where nothing answers, without listeners that a test expects."""
+        self._watch.check_nothing_was_lost()
         return {place: count for place, count in self._watch.seen.items() if self._is_canary(place)}
 
     def _is_canary(self, place: str) -> bool:

@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from policy.host import plain
 
-LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True).filter(lambda it: not it.startswith("xn--"))
+LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True).filter(
+    lambda it: not it.startswith("xn--")
+)
 NAMES = st.builds(
     lambda labels, last: ".".join([*labels, last]),
     st.lists(LABELS, max_size=4),

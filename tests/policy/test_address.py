@@ -154,7 +154,9 @@ def test_nat64_with_bits_64_to_71_is_nowhere():
 
 
 def test_well_known_and_mapped():
-    assert counts_as(IPv6Address("64:ff9b::7f00:1")) == counts_as(IPv6Address("::ffff:7f00:1")) == IPv4Address("127.0.0.1")
+    assert (
+        counts_as(IPv6Address("64:ff9b::7f00:1")) == counts_as(IPv6Address("::ffff:7f00:1")) == IPv4Address("127.0.0.1")
+    )
     assert counts_as(IPv4Address("8.8.8.8")) == IPv4Address("8.8.8.8")
     assert counts_as(IPv6Address("2606:4700::1")) == IPv6Address("2606:4700::1")
 

@@ -78,7 +78,15 @@ def test_socks_forms():
     assert read_name(b"::1", 443) == Destination(V6("::1"), 443)
     assert read_packed(b"\x08\x08\x08\x08", 443) == Destination(V4("8.8.8.8"), 443)
     assert read_packed(V6("::ffff:8.8.8.8").packed, 443) == Destination(V4("8.8.8.8"), 443)
-    for raw in (b"[::1]", b"evil.net\0.example.com", b"example.com:22", b"user@example.com", b"", b"2130706433", b"x" * 255):
+    for raw in (
+        b"[::1]",
+        b"evil.net\0.example.com",
+        b"example.com:22",
+        b"user@example.com",
+        b"",
+        b"2130706433",
+        b"x" * 255,
+    ):
         with pytest.raises(BadClient):
             read_name(raw, 443)
     for port in (0, -1, 65536):
@@ -133,7 +141,10 @@ def test_destinations_round_trip(host, port):
     assert destination.address == (None if isinstance(host, str) else host)
 
 
-@given(st.one_of(st.binary(max_size=300), st.text(max_size=200), st.text("htps:/@.[]#?%\\012ab", max_size=40)), st.integers())
+@given(
+    st.one_of(st.binary(max_size=300), st.text(max_size=200), st.text("htps:/@.[]#?%\\012ab", max_size=40)),
+    st.integers(),
+)
 def test_nothing_but_bad_client(raw, port):
     packed = raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass")
     for read in (

@@ -71,7 +71,24 @@ def test_unicode_that_would_have_to_be_mapped(text):
     assert error.value.reason is Reason.HOST_INVALID
 
 
-@pytest.mark.parametrize("text", ["fe80::1%eth0", "::1%25lo", "v1.fe80::", "1.2.3.4", "", ":::1", "::1::", "1:2:3:4:5:6:7:8:9", "::ffff:0177.0.0.1", "example", "[::1]", "::1 ", "12345::"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fe80::1%eth0",
+        "::1%25lo",
+        "v1.fe80::",
+        "1.2.3.4",
+        "",
+        ":::1",
+        "::1::",
+        "1:2:3:4:5:6:7:8:9",
+        "::ffff:0177.0.0.1",
+        "example",
+        "[::1]",
+        "::1 ",
+        "12345::",
+    ],
+)
 def test_no_v6(text):
     for raw in (text, text.encode()):
         with pytest.raises(BadClient) as error:

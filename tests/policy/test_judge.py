@@ -131,12 +131,21 @@ def test_an_answer_never_helps_what_was_refused_before_it():
 # --- refuse rules
 
 
-REFUSE = '[[refuse]]\nname = "no"\nhosts = ["bad.b.example.com", "*.worse.example.net"]\naddresses = ["93.184.215.0/24"]\n'
+REFUSE = (
+    '[[refuse]]\nname = "no"\nhosts = ["bad.b.example.com", "*.worse.example.net"]\naddresses = ["93.184.215.0/24"]\n'
+)
 
 
 def test_a_refuse_rule_beats_every_grant():
     rules = policy(GRANT + WEB + REFUSE)
-    for authority in ("bad.b.example.com:443", "BAD.b.example.com.:443", "x.worse.example.net:443", f"{PUBLIC}:443", f"[::ffff:{PUBLIC}]:443", f"[64:ff9b::{PUBLIC}]:443"):
+    for authority in (
+        "bad.b.example.com:443",
+        "BAD.b.example.com.:443",
+        "x.worse.example.net:443",
+        f"{PUBLIC}:443",
+        f"[::ffff:{PUBLIC}]:443",
+        f"[64:ff9b::{PUBLIC}]:443",
+    ):
         verdict = ask(rules, authority)
         assert (verdict.reason, verdict.rule) == (Reason.REFUSED_BY_RULE, "no"), authority
     assert ask(rules, "worse.example.net:443").allowed
@@ -163,7 +172,14 @@ def test_a_chain_over_eight_links_is_refused():
 def test_pd04_trailing_dot_and_pd06_case_read_as_one_name():
     """PD-04, PD-06: no spelling of a refused name slips past its rule."""
     rules = policy(WEB + '[[refuse]]\nhosts = ["bad.example.com", "xn--bcher-kva.example.com"]\n')
-    for authority in ("bad.example.com:443", "bad.example.com.:443", "BAD.EXAMPLE.COM:443", "bAd.example.com.:443", "bücher.example.com:443", "XN--BCHER-KVA.example.com.:443"):
+    for authority in (
+        "bad.example.com:443",
+        "bad.example.com.:443",
+        "BAD.EXAMPLE.COM:443",
+        "bAd.example.com.:443",
+        "bücher.example.com:443",
+        "XN--BCHER-KVA.example.com.:443",
+    ):
         assert ask(rules, authority).reason is Reason.REFUSED_BY_RULE, authority
     assert ask(rules, "good.example.com.:443").allowed
 
@@ -184,12 +200,20 @@ def test_td05_a_granted_name_opens_no_address():
 
 def test_ps02_only_the_ports_that_are_granted():
     """PS-02: without `ports` 443 and 80, with them nothing else."""
-    rules = policy('[[grant]]\nhosts = ["a.example.com"]\n[[grant]]\nhosts = ["b.example.com"]\nports = [8443, "9000-9010"]\n')
+    rules = policy(
+        '[[grant]]\nhosts = ["a.example.com"]\n[[grant]]\nhosts = ["b.example.com"]\nports = [8443, "9000-9010"]\n'
+    )
     for port in (22, 25, 444, 8443, 65535):
         assert ask(rules, f"a.example.com:{port}").reason is Reason.PORT_NOT_GRANTED
     for port in (22, 80, 443, 8999, 9011, 65535):
         assert ask(rules, f"b.example.com:{port}").reason is Reason.PORT_NOT_GRANTED
-    for authority in ("a.example.com:443", "a.example.com:80", "b.example.com:8443", "b.example.com:9000", "b.example.com:9010"):
+    for authority in (
+        "a.example.com:443",
+        "a.example.com:80",
+        "b.example.com:8443",
+        "b.example.com:9000",
+        "b.example.com:9010",
+    ):
         assert ask(rules, authority).allowed
 
 
@@ -234,7 +258,11 @@ def test_private_lifts_the_soft_floor_for_its_hosts(authority, addresses, reason
 
 
 def test_a_special_name_needs_its_exact_host_and_private():
-    for rule in ('hosts = ["db.internal"]', 'hosts = ["*.internal.example"]\nprivate = ["10.0.0.0/8"]', 'hosts = ["x.db.internal"]\nprivate = ["10.0.0.0/8"]'):
+    for rule in (
+        'hosts = ["db.internal"]',
+        'hosts = ["*.internal.example"]\nprivate = ["10.0.0.0/8"]',
+        'hosts = ["x.db.internal"]\nprivate = ["10.0.0.0/8"]',
+    ):
         assert ask(policy(f"[[grant]]\n{rule}\n"), "db.internal:443").reason is Reason.NAME_SPECIAL
     assert ask(policy('[[grant]]\nhosts = ["db.internal"]\nprivate = ["10.0.0.0/8"]\n'), "db.internal:443").allowed
 
@@ -243,7 +271,9 @@ def test_a_chain_through_a_special_name():
     assert answer(policy(GRANT), "a.example.com:443", PUBLIC, chain=("lb.internal",))[0].reason is Reason.NAME_SPECIAL
     assert answer(policy(PRIVATE), "svc.example.com:443", "10.20.0.1", chain=("lb.internal",))[0].allowed
     for link in ("metadata.google.internal", "metadata.packet.net"):
-        assert answer(policy(PRIVATE), "svc.example.com:443", "10.20.0.1", chain=(link,))[0].reason is Reason.NAME_SPECIAL
+        assert (
+            answer(policy(PRIVATE), "svc.example.com:443", "10.20.0.1", chain=(link,))[0].reason is Reason.NAME_SPECIAL
+        )
 
 
 def test_a_name_is_not_opened_by_a_grant_of_addresses():
@@ -259,7 +289,11 @@ def test_private_of_another_port_or_name_does_not_count():
 
 
 def test_own_addresses_are_never_reached():
-    for rules in (policy(WEB + f'[addresses]\nown = ["{PUBLIC}"]\n'), policy(WEB, own=[PUBLIC]), policy(WEB).with_own(frozenset([ip_address(PUBLIC)]))):
+    for rules in (
+        policy(WEB + f'[addresses]\nown = ["{PUBLIC}"]\n'),
+        policy(WEB, own=[PUBLIC]),
+        policy(WEB).with_own(frozenset([ip_address(PUBLIC)])),
+    ):
         assert ask(rules, f"{PUBLIC}:443").reason is Reason.ADDRESS_OWN
         assert ask(rules, f"[64:ff9b::{PUBLIC}]:443").reason is Reason.ADDRESS_OWN
         assert answer(rules, "a.example.net:443", PUBLIC)[0].reason is Reason.ADDRESS_OWN
@@ -271,8 +305,16 @@ def test_own_addresses_are_never_reached():
 
 
 def test_site_nat64_prefixes_count_as_what_they_carry():
-    rules = policy(WEB + '[[grant]]\naddresses = ["10.1.0.0/16"]\n[addresses]\nnat64_prefixes = ["2a00:1450:6400::/56"]\n')
-    for inner, reason in (("8:8:808::", Reason.GRANTED), ("7f:0:1::", Reason.ADDRESS_LOOPBACK), ("a:1:203::", Reason.GRANTED), ("a:2:203::", Reason.ADDRESS_PRIVATE), ("8:108:808::", Reason.ADDRESS_EMBEDDED)):
+    rules = policy(
+        WEB + '[[grant]]\naddresses = ["10.1.0.0/16"]\n[addresses]\nnat64_prefixes = ["2a00:1450:6400::/56"]\n'
+    )
+    for inner, reason in (
+        ("8:8:808::", Reason.GRANTED),
+        ("7f:0:1::", Reason.ADDRESS_LOOPBACK),
+        ("a:1:203::", Reason.GRANTED),
+        ("a:2:203::", Reason.ADDRESS_PRIVATE),
+        ("8:108:808::", Reason.ADDRESS_EMBEDDED),
+    ):
         assert ask(rules, f"[2a00:1450:6400:{inner}]:443").reason is reason, inner
 
 
@@ -280,7 +322,9 @@ def test_site_nat64_prefixes_count_as_what_they_carry():
 
 
 def test_a_grant_ends_at_its_moment():
-    rules = policy('[[grant]]\nname = "soon"\nhosts = ["a.example.com"]\naddresses = ["10.1.2.3/32"]\nuntil = 2027-01-31T00:00:00Z\n')
+    rules = policy(
+        '[[grant]]\nname = "soon"\nhosts = ["a.example.com"]\naddresses = ["10.1.2.3/32"]\nuntil = 2027-01-31T00:00:00Z\n'
+    )
     end_s = 1_801_353_600.0
     for authority in ("a.example.com:443", "10.1.2.3:443"):
         assert ask(rules, authority, now_s=end_s - 0.001).allowed
@@ -323,7 +367,9 @@ def test_a_tunnel_is_not_widened_by_a_grant_with_intercept():
     assert ask(rules, "a.example.com:80").grant == "it"
     assert answer(rules, "a.example.com:80", "10.1.1.1")[0].reason is Reason.ADDRESS_PRIVATE
     assert answer(rules, "a.example.com:80", "10.1.1.1", method="GET", path="/pub/x")[0].grant == "read"
-    assert answer(rules, "a.example.com:80", "10.1.1.1", method="PUT", path="/pub/x")[0].reason is Reason.ADDRESS_PRIVATE
+    assert (
+        answer(rules, "a.example.com:80", "10.1.1.1", method="PUT", path="/pub/x")[0].reason is Reason.ADDRESS_PRIVATE
+    )
 
 
 def test_paths_do_not_matter_to_grants_without_them():
@@ -332,7 +378,11 @@ def test_paths_do_not_matter_to_grants_without_them():
 
 def test_report_mode_passes_what_no_grant_names_and_nothing_else():
     rules = policy('mode = "report"\n' + GRANT + REFUSE + '[[grant]]\naddresses = ["10.1.2.3/32"]\nports = [1]\n')
-    for authority, would in (("c.example.com:443", Reason.NOT_GRANTED), ("a.example.com:22", Reason.PORT_NOT_GRANTED), ("1.1.1.1:443", Reason.NOT_GRANTED)):
+    for authority, would in (
+        ("c.example.com:443", Reason.NOT_GRANTED),
+        ("a.example.com:22", Reason.PORT_NOT_GRANTED),
+        ("1.1.1.1:443", Reason.NOT_GRANTED),
+    ):
         verdict = ask(rules, authority)
         assert (verdict.allowed, verdict.would_refuse, verdict.grant) == (True, would, None)
     verdict, pin = answer(rules, "c.example.com:443", "1.1.1.1")
@@ -388,7 +438,14 @@ def test_own_addresses_of_any_layer_hold_for_all():
 
 def test_a_higher_limit_needs_every_layer():
     high, low = "[limits]\nconnect_s = 30\n", "[limits]\nconnect_s = 3\n"
-    for texts, connect_s in (((high,), 30), ((high, high), 30), ((high, GRANT), 10), ((GRANT, high), 10), ((low, high), 3), ((low, GRANT), 3)):
+    for texts, connect_s in (
+        ((high,), 30),
+        ((high, high), 30),
+        ((high, GRANT), 10),
+        ((GRANT, high), 10),
+        ((low, high), 3),
+        ((low, GRANT), 3),
+    ):
         assert policy(*texts).limits.connect_s == connect_s
 
 

@@ -7,20 +7,30 @@ from hypothesis import strategies as st
 
 from policy.networks import compile_networks
 
-V4 = st.builds(lambda address, length: ip_network((int(address) >> 32 - length << 32 - length, length)), st.ip_addresses(v=4), st.integers(0, 32))
+V4 = st.builds(
+    lambda address, length: ip_network((int(address) >> 32 - length << 32 - length, length)),
+    st.ip_addresses(v=4),
+    st.integers(0, 32),
+)
 V6 = st.builds(
     lambda number, length: ip_network((0x2001 << 112 | number << 120 - 16 >> 128 - length << 128 - length, length)),
     st.integers(0, 255),
     st.integers(16, 128),
 )
-NARROW = st.builds(lambda number, length: ip_network((0x0A000000 | number >> 32 - length << 32 - length, length)), st.integers(0, 1023), st.integers(22, 32))
+NARROW = st.builds(
+    lambda number, length: ip_network((0x0A000000 | number >> 32 - length << 32 - length, length)),
+    st.integers(0, 1023),
+    st.integers(22, 32),
+)
 
 
 @given(st.lists(st.one_of(V4, V6, NARROW)), st.lists(st.ip_addresses()))
 def test_table_and_its_naive_twin(networks, addresses):
     table = compile_networks((network, at) for at, network in enumerate(networks))
     edges = [edge for network in networks for edge in (network.network_address, network.broadcast_address)]
-    outside = [edge + 1 for edge in edges if int(edge) + 1 < 1 << edge.max_prefixlen] + [edge - 1 for edge in edges if int(edge)]
+    outside = [edge + 1 for edge in edges if int(edge) + 1 < 1 << edge.max_prefixlen] + [
+        edge - 1 for edge in edges if int(edge)
+    ]
     for address in (*addresses, *edges, *outside):
         holding = [at for at, network in enumerate(networks) if address in network]
         found = table.find(address)
@@ -37,8 +47,20 @@ def test_nothing_is_found_in_nothing():
 
 def test_nf01_overlaps_duplicates_and_thousands():
     """NF-01: overlapping, adjacent and double networks load, and 5,000 of them quickly."""
-    texts = ["10.0.0.0/8", "10.1.2.3/32", "10.1.2.3/32", "10.1.2.2/31", "11.0.0.0/8", *(f"172.16.{at // 256}.{at % 256}/32" for at in range(4996))]
+    texts = [
+        "10.0.0.0/8",
+        "10.1.2.3/32",
+        "10.1.2.3/32",
+        "10.1.2.2/31",
+        "11.0.0.0/8",
+        *(f"172.16.{at // 256}.{at % 256}/32" for at in range(4996)),
+    ]
     table = compile_networks((ip_network(text), text) for text in texts)
-    assert table.find(ip_network("10.1.2.3/32").network_address) == ("10.0.0.0/8", "10.1.2.2/31", "10.1.2.3/32", "10.1.2.3/32")
+    assert table.find(ip_network("10.1.2.3/32").network_address) == (
+        "10.0.0.0/8",
+        "10.1.2.2/31",
+        "10.1.2.3/32",
+        "10.1.2.3/32",
+    )
     assert table.find(ip_network("172.16.19.131/32").network_address) == ("172.16.19.131/32",)
     assert table.find(ip_network("12.0.0.0/32").network_address) == ()

@@ -18,7 +18,9 @@ LABEL = st.sampled_from(["a", "b", "com", "net", "internal", "x-y"])
 NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
 PATTERNS = st.lists(st.builds(HostPattern, NAME, st.booleans()), max_size=3).map(tuple)
 ADDRESSES = st.ip_addresses(v=4)
-NETWORKS = st.lists(st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "93.184.215.0/24", "2606:4700::/32"]), max_size=2)
+NETWORKS = st.lists(
+    st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "93.184.215.0/24", "2606:4700::/32"]), max_size=2
+)
 PORTS = st.sampled_from([(range(443, 444), range(80, 81)), (range(443, 444),), (range(1, 65536),), (range(22, 23),)])
 
 
@@ -53,7 +55,9 @@ def naive_special(name):
     return max(rows, key=lambda row: len(row.suffix), default=None)
 
 
-@given(st.one_of(NAMES, NAME, st.builds(lambda head, row: f"{head}.{row}", LABEL, st.sampled_from(sorted(SPECIAL_NAMES)))))
+@given(
+    st.one_of(NAMES, NAME, st.builds(lambda head, row: f"{head}.{row}", LABEL, st.sampled_from(sorted(SPECIAL_NAMES))))
+)
 def test_special_names_and_their_naive_twin(name):
     assert special(name) == naive_special(name)
 
@@ -64,15 +68,27 @@ def test_names_and_their_naive_twin(allowed, refused, name):
     rules = [rule for rule in refused if any(pattern.covers(name) for pattern in rule.hosts)]
     assert (said.rule in rules) if rules else said.rule is None
     speaking = [grant for grant in allowed if grant.public_web or any(pattern.covers(name) for pattern in grant.hosts)]
-    assert sorted((entry.grant.key() for entry in said.entries), key=str) == sorted((grant.key() for grant in speaking), key=str)
+    assert sorted((entry.grant.key() for entry in said.entries), key=str) == sorted(
+        (grant.key() for grant in speaking), key=str
+    )
     assert said.special == naive_special(name)
 
 
 @st.composite
 def questions(draw):
     name = draw(NAME)
-    host = draw(st.one_of(st.just(name), ADDRESSES, st.sampled_from(["10.1.2.3", "93.184.215.14", "2606:4700::1"]).map(_address)))
-    addresses = draw(st.lists(st.sampled_from(["10.1.2.3", "10.9.9.9", "93.184.215.14", "1.1.1.1", "127.0.0.1"]).map(_address), min_size=1, max_size=3))
+    host = draw(
+        st.one_of(
+            st.just(name), ADDRESSES, st.sampled_from(["10.1.2.3", "93.184.215.14", "2606:4700::1"]).map(_address)
+        )
+    )
+    addresses = draw(
+        st.lists(
+            st.sampled_from(["10.1.2.3", "10.9.9.9", "93.184.215.14", "1.1.1.1", "127.0.0.1"]).map(_address),
+            min_size=1,
+            max_size=3,
+        )
+    )
     chain = tuple(draw(st.lists(NAME, max_size=2)))
     head = draw(st.sampled_from([{}, {"method": "GET", "path": "/"}]))
     return Destination(host, draw(st.sampled_from([22, 80, 443]))), Answer(host, tuple(addresses), chain), head
@@ -102,7 +118,14 @@ def test_order_in_a_file_never_matters(data, allowed, refused, mode, question):
 
 
 LAYERS = st.lists(
-    st.builds(Layer, st.sampled_from("lmn"), st.just(""), MODES, st.lists(grants(), max_size=4).map(tuple), st.lists(refuses(), max_size=2).map(tuple)),
+    st.builds(
+        Layer,
+        st.sampled_from("lmn"),
+        st.just(""),
+        MODES,
+        st.lists(grants(), max_size=4).map(tuple),
+        st.lists(refuses(), max_size=2).map(tuple),
+    ),
     min_size=1,
     max_size=3,
 )
@@ -117,7 +140,9 @@ def test_order_of_layers_never_matters_and_a_layer_only_narrows(data, layers, qu
     alone = [judge(combine([layer]), destination, 100.0, **head) for layer in layers]
     assert verdict.allowed == all(one.allowed for one in alone)
     admitted, pin = admit(combine(layers), destination, answer, 100.0, **head)
-    assert admitted.allowed == all(admit(combine([layer]), destination, answer, 100.0, **head)[0].allowed for layer in layers)
+    assert admitted.allowed == all(
+        admit(combine([layer]), destination, answer, 100.0, **head)[0].allowed for layer in layers
+    )
     assert (pin is None) != admitted.allowed
 
 

@@ -16,6 +16,7 @@ from policy.errors import Broken
 from stockade.lab import places
 from stockade.lab.lab import Lab
 from stockade.lab.origins import CANARY_WORDS, DIGEST, ECHO, POURS, POURS_BYTES, SSH, SSH_BANNER
+from stockade.lab.watch import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -300,3 +301,34 @@ def test_links_say_what_the_kernel_said():
         with pytest.raises(Broken, match="no network interface 'nonesuch'"):
             links.bring_up("nonesuch")
         assert "lo" in {link.name for link in links.all()}
+
+
+def test_a_bulk_transfer_leaves_the_watch_alone(lab):
+    for _ in range(2):
+        assert len(say(lab, "93.184.215.14", POURS, most=1 << 30)) == POURS_BYTES
+    for number in range(300):
+        with lab.socket("gateway", socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto(b"x", ("10.0.0.7", 1_000 + number))
+    assert len(lab.canaries()) == 300
+    assert lab.attempts()[f"93.184.215.14:{POURS}/tcp"] == 2
+
+
+@pytest.mark.parametrize(
+    "packet, named",
+    [
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5002", "10.0.0.5:80/tcp"),
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5012", None),
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5010", None),
+        ("46000028000000004006000001020304 0a000005 00000000 0001 0050 00000000 00000000 5002", "10.0.0.5:80/tcp"),
+        ("45000028000000004011000001020304 08080808 0001 0035 0008 0000", "8.8.8.8:53/udp"),
+        ("45000028000000004001000001020304 08080808 0800 0000", "8.8.8.8:0/ping"),
+        ("45000028000000004001000001020304 08080808 0301 0000", None),
+        ("45000028000000004084000001020304 08080808 0001 0035", "8.8.8.8:0/132"),
+        ("6000000000143a40" + "00" * 16 + "fd000ec2" + "00" * 10 + "0254 8000", "[fd00:ec2::254]:0/ping"),
+        ("6000000000143a40" + "00" * 16 + "fd000ec2" + "00" * 10 + "0254 8700", None),
+        ("", None),
+        ("45", None),
+    ],
+)
+def test_a_packet_is_named_by_where_it_begins_something(packet, named):
+    assert describe(bytes.fromhex(packet)) == named

@@ -39,6 +39,8 @@ RESOLVING = {
 """Calls that turn a name into an address, or dial one, without the gate."""
 
 FORBIDDEN_WORDS = {"manager", "helper", "util", "handler", "context", "info"}
+DICTATED_NAMES = {"make_context", "info_name"}
+"""Names that a method must have because a library calls it by them (click's Command)."""
 
 MUTABLE_CALLS = {
     "list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict", "ChainMap", "WeakValueDictionary",
@@ -236,7 +238,7 @@ def names(module: Module) -> Iterator[str]:
         elif isinstance(node, ast.arg):
             given.append((node.lineno, node.arg))
     for line, name in given:
-        if bad := words(name) & FORBIDDEN_WORDS:
+        if name not in DICTATED_NAMES and (bad := words(name) & FORBIDDEN_WORDS):
             yield f"{line}: {name}: {', '.join(bad)} says nothing; name what it is"
 
 

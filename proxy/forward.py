@@ -1,4 +1,8 @@
-"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure."""
+"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure.
+
+Long because the request's way, the response's way and every end decide over the same two sockets what comes next;
+what needs no socket is in `proxy.exchange`, what needs one only in `proxy.leg` and `proxy.upstream`.
+"""
 
 import socket
 from collections.abc import Callable
@@ -224,9 +228,7 @@ class Forward:
     def _open(self, exchange: Exchange) -> None:
         asked, method = exchange.asked, exchange.head.method
         self._is_asking_gate = True
-        cancel = self._gate.open(
-            self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path
-        )
+        cancel = self._gate.open(self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path)
         if self._is_asking_gate:
             self._is_asking_gate = False
             self._cancel = cancel

@@ -47,17 +47,14 @@ def test_the_origin_gets_origin_form_and_nothing_of_the_hop() -> None:
             )
         )  # fmt: skip
         assert stage.origin.conns[0].seen == (
-            b"GET /x?y=%20 HTTP/1.1\r\nHost: a.example.com\r\nUser-Agent: t/1\r\n"
-            b"X-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n"
+            b"GET /x?y=%20 HTTP/1.1\r\nHost: a.example.com\r\nUser-Agent: t/1\r\nX-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n"
         )
         assert said == b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-End: 2\r\nConnection: close\r\n\r\nok"
 
 
 def test_connection_can_not_name_away_host_or_framing() -> None:
     with Stage(echo) as stage:
-        said = stage.ask(
-            get(A, "/", "Connection: close, Host, Content-Length", "Content-Length: 3", method="POST") + b"abc"
-        )
+        said = stage.ask(get(A, "/", "Connection: close, Host, Content-Length", "Content-Length: 3", method="POST") + b"abc")
         assert said.endswith(b"POST / abc")
         assert b"\r\nHost: a.example.com\r\n" in stage.origin.conns[0].seen
 
@@ -104,9 +101,7 @@ def test_each_request_of_a_kept_connection_is_judged() -> None:
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_pipelined_requests_are_answered_in_order_and_each_goes_where_it_says(step: int) -> None:
     posted = get(A, "/2", "Content-Length: 40", method="POST") + get("evil.example.com")[:40]
-    chunked = (
-        get("b.example.com", "/4", "Transfer-Encoding: chunked", method="POST") + b"5\r\nabcde\r\n0\r\nX: y\r\n\r\n"
-    )
+    chunked = get("b.example.com", "/4", "Transfer-Encoding: chunked", method="POST") + b"5\r\nabcde\r\n0\r\nX: y\r\n\r\n"
     data = get(A, "/1") + posted + get("evil.example.com", "/3") + chunked + get(A, "/5", "Connection: close")
     data += get(A, "/never")
     with Stage(echo) as stage:
@@ -169,9 +164,7 @@ def test_smuggling_is_answered_400_and_the_origin_gets_nothing(data: bytes) -> N
 )
 def test_a_body_that_can_not_be_read_ends_both_connections(chunks: bytes) -> None:
     with Stage(echo) as stage:
-        said = stage.ask(
-            get(A, "/", "Transfer-Encoding: chunked", method="POST"), chunks + get(A, "/smuggled"), ends=False
-        )
+        said = stage.ask(get(A, "/", "Transfer-Encoding: chunked", method="POST"), chunks + get(A, "/smuggled"), ends=False)
         assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"400"]
     assert b"smuggled" not in b"".join(conn.seen for conn in stage.origin.conns)
 
@@ -199,9 +192,7 @@ def test_bodies_arrive_whole_both_ways(size: int, chunked: bool) -> None:
     with Stage(script) as stage:
         client = stage.client()
         if chunked:
-            framed = b"".join(
-                b"%x\r\n%b\r\n" % (len(p), p) for p in (sent[at : at + 70_001] for at in range(0, size, 70_001))
-            )
+            framed = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (sent[at : at + 70_001] for at in range(0, size, 70_001)))
             request = get(A, "/", "Transfer-Encoding: chunked", method="POST") + framed + b"0\r\nT: x\r\n\r\n"
         else:
             request = get(A, "/", f"Content-Length: {size}", method="POST") + sent
@@ -706,9 +697,7 @@ def test_inside_a_tunnel_each_request_must_name_the_tunnels_destination() -> Non
 
 def test_inside_a_tunnel_a_second_request_may_not_change_its_host() -> None:
     with Stage(echo, within=f"{A}:80") as stage:
-        said = stage.ask(
-            b"GET /1 HTTP/1.1\r\nHost: a.example.com\r\n\r\nGET /2 HTTP/1.1\r\nHost: b.example.com\r\n\r\n"
-        )
+        said = stage.ask(b"GET /1 HTTP/1.1\r\nHost: a.example.com\r\n\r\nGET /2 HTTP/1.1\r\nHost: b.example.com\r\n\r\n")
         assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"421"]
         assert b"/2" not in b"".join(conn.seen for conn in stage.origin.conns)
 

@@ -89,7 +89,7 @@ def slowly(question: Question, wire: bytes) -> list[Rr] | None:
             if any(b"." in label for name in names for label in name.labels):
                 return None
             data = hosts[1] if len(hosts) > 1 else unpack(read_address(each.address).packed)
-            found.append(Rr(Name(str(hosts[0])), data, rrset.ttl))  # type: ignore[arg-type]
+            found.append(Rr(Name(str(hosts[0])), data, rrset.ttl))
     return found
 
 

@@ -3,10 +3,12 @@
 import os
 import socket
 import time
+from collections.abc import Mapping
 
 import dns.flags
 import dns.message
 import dns.name
+import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 import pytest
@@ -43,7 +45,7 @@ def chain(links: int) -> list[str]:
 
 GOOD = {("app.example.com.", "A"): [A4], ("app.example.com.", "AAAA"): [A6]}
 
-TABLE: list[tuple[str, dict[tuple[str, str], list[str] | str], list[str], str]] = [
+TABLE: list[tuple[str, Mapping[tuple[str, str], list[str] | str], list[str], str]] = [
     # what, zone, addresses, part of the detail
     ("both families", GOOD, ["192.0.2.7", "2001:db8::7"], ""),
     ("only A", {("app.example.com.", "A"): [A4]}, ["192.0.2.7"], ""),
@@ -76,7 +78,9 @@ TABLE: list[tuple[str, dict[tuple[str, str], list[str] | str], list[str], str]] 
 
 
 @pytest.mark.parametrize(("what", "table", "addresses", "detail"), TABLE, ids=[row[0] for row in TABLE])
-def test_answers(what: str, table: dict[tuple[str, str], list[str] | str], addresses: list[str], detail: str) -> None:
+def test_answers(
+    what: str, table: Mapping[tuple[str, str], list[str] | str], addresses: list[str], detail: str
+) -> None:
     with DnsPeer(zone(table)) as peer:
         answer = look(peer)
     assert sorted(texts(answer)) == sorted(addresses), what
@@ -106,11 +110,16 @@ def mangled(change: str) -> Script:
         if change == "id":
             bad.id ^= 1
         elif change == "question":
-            bad.question = [dns.rrset.RRset(dns.name.from_text("other.example.com."), 1, query.question[0].rdtype)]
+            bad.question = [
+                dns.rrset.RRset(dns.name.from_text("other.example.com."), dns.rdataclass.IN, query.question[0].rdtype)
+            ]
         elif change == "type":
-            bad.question = [dns.rrset.RRset(query.question[0].name, 1, dns.rdatatype.TXT)]
+            bad.question = [dns.rrset.RRset(query.question[0].name, dns.rdataclass.IN, dns.rdatatype.TXT)]
         elif change == "two questions":
-            bad.question = [*query.question, dns.rrset.RRset(dns.name.from_text("x."), 1, 1)]
+            bad.question = [
+                *query.question,
+                dns.rrset.RRset(dns.name.from_text("x."), dns.rdataclass.IN, dns.rdatatype.A),
+            ]
         elif change == "not a reply":
             bad.flags &= ~dns.flags.QR
         raw = bad.to_wire()
@@ -163,7 +172,7 @@ def test_what_udp_cannot_settle_is_asked_over_tcp(cause: str) -> None:
             message.flags |= dns.flags.TC
         else:
             swapped = dns.name.from_text(query.question[0].name.to_text().swapcase())
-            message.question = [dns.rrset.RRset(swapped, 1, query.question[0].rdtype)]
+            message.question = [dns.rrset.RRset(swapped, dns.rdataclass.IN, query.question[0].rdtype)]
         return [message.to_wire()]
 
     with DnsPeer(script) as peer:
@@ -228,7 +237,7 @@ def test_another_server_is_asked_when_one_cannot_say(first: str) -> None:
 
 
 def test_an_alias_left_open_is_followed() -> None:
-    table: dict[tuple[str, str], list[str] | str] = {("b.example.com.", "A"): ["b.example.com. 60 IN A 192.0.2.7"]}
+    table: Mapping[tuple[str, str], list[str] | str] = {("b.example.com.", "A"): ["b.example.com. 60 IN A 192.0.2.7"]}
 
     def script(query: dns.message.Message, wire: bytes, transport: str) -> list[bytes]:
         if query.question[0].name.to_text().lower() == "app.example.com.":
@@ -248,7 +257,7 @@ def test_an_alias_left_open_is_followed() -> None:
 def test_aliases_left_open_are_followed_as_far_as_closed_ones(links: int, asked: int, found: bool) -> None:
     """Every reply holds one link; each link is asked for once in each family."""
     *aliases, end = chain(links)
-    table: dict[tuple[str, str], list[str] | str] = {(end.split(" ")[0], "A"): [end]}
+    table = {(end.split(" ")[0], "A"): [end]}
     table |= {(alias.split(" ")[0], kind): [alias] for alias in aliases for kind in ("A", "AAAA")}
     with DnsPeer(zone(table)) as peer:
         answer = look(peer)
@@ -259,7 +268,7 @@ def test_aliases_left_open_are_followed_as_far_as_closed_ones(links: int, asked:
 
 
 def test_an_alias_to_a_name_that_does_not_exist() -> None:
-    table: dict[tuple[str, str], list[str] | str] = {
+    table: Mapping[tuple[str, str], list[str] | str] = {
         ("app.example.com.", kind): ["app.example.com. 60 IN CNAME gone.example.com."] for kind in ("A", "AAAA")
     }
     with DnsPeer(zone(table)) as peer:

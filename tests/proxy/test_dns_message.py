@@ -2,7 +2,10 @@
 
 import io
 import struct
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import dns.flags
 import dns.message
@@ -53,9 +56,7 @@ ONE = b"\1\1\1\1"
 def test_a_question_is_what_dnspython_reads_back(name: str, kind: dns.rdatatype.RdataType) -> None:
     question = ask(Name(name), kind)
     message = dns.message.from_wire(question.wire)
-    assert [(each.name.to_text(omit_final_dot=True).lower(), each.rdtype) for each in message.question] == [
-        (name, kind)
-    ]
+    assert [(each.name.to_text(omit_final_dot=True).lower(), each.rdtype) for each in message.question] == [(name, kind)]
     assert (message.edns, message.payload) == (0, 1232)
     assert message.flags & dns.flags.RD
     assert said(question, response(question).to_wire()) == Read(Reply())
@@ -228,9 +229,7 @@ def test_another_class_says_nothing() -> None:
     assert said(question, raw(question, [record(ASKED, 1, ONE, class_=3)])).reply == Reply()
 
 
-@pytest.mark.parametrize(
-    ("count", "fault"), [(DNS_ADDRESSES_COUNT, ""), (DNS_ADDRESSES_COUNT + 1, "more than 256 addresses")]
-)
+@pytest.mark.parametrize(("count", "fault"), [(DNS_ADDRESSES_COUNT, ""), (DNS_ADDRESSES_COUNT + 1, "more than 256 addresses")])
 def test_too_many_addresses_are_a_fault(count: int, fault: str) -> None:
     question = ask(APP, A)
     reply = said(question, raw(question, [record(ASKED, 1, struct.pack(">I", at)) for at in range(count)])).reply
@@ -247,3 +246,28 @@ def test_names_that_take_a_parser_seconds_take_no_time() -> None:
     began_s = time.process_time()
     assert said(question, wire).reply.fault == f"more than {DNS_NAMES_COUNT} names"
     assert time.process_time() - began_s < 0.5
+
+
+def test_asking_and_reading_import_nothing() -> None:
+    """By then a front may not read its files any more."""
+    code = """
+import struct, sys
+sys.path.insert(0, sys.argv[1])
+from proxy.dns_message import A, AAAA, ask, read
+before = set(sys.modules)
+for kind, data in ((A, b"1234"), (AAAA, b"0123456789abcdef")):
+    question = ask("app.example.com", kind)
+    for flags in (b"\\x81\\x80", b"\\x81\\x82", b"\\x81\\x83", b"\\x81\\x85", b"\\x83\\x80"):
+        owner = b"\\xc0\\x0c"
+        answer = owner + struct.pack(">HHIH", kind, 1, 60, len(data)) + data
+        alias = owner + struct.pack(">HHIH", 5, 1, 60, 4) + b"\\1b\\xc0\\x10"
+        soa = owner + struct.pack(">HHIH", 6, 1, 60, 22) + bytes(22)
+        opt = b"\\0" + struct.pack(">HHIH", 41, 1232, 0, 0)
+        head = question.wire[:2] + flags + struct.pack(">4H", 1, 2, 1, 1) + question.wire[12 : question.end]
+        assert read(question, head + answer + alias + soa + opt) is not None
+        assert flags == b"\\x83\\x80" or read(question, head) is None
+print(*sorted(set(sys.modules) - before))
+"""
+    root = str(Path(__file__).resolve().parents[2])
+    ran = subprocess.run([sys.executable, "-I", "-c", code, root], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []

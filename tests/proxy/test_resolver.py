@@ -78,9 +78,7 @@ TABLE: list[tuple[str, Mapping[tuple[str, str], list[str] | str], list[str], str
 
 
 @pytest.mark.parametrize(("what", "table", "addresses", "detail"), TABLE, ids=[row[0] for row in TABLE])
-def test_answers(
-    what: str, table: Mapping[tuple[str, str], list[str] | str], addresses: list[str], detail: str
-) -> None:
+def test_answers(what: str, table: Mapping[tuple[str, str], list[str] | str], addresses: list[str], detail: str) -> None:
     with DnsPeer(zone(table)) as peer:
         answer = look(peer)
     assert sorted(texts(answer)) == sorted(addresses), what
@@ -110,9 +108,7 @@ def mangled(change: str) -> Script:
         if change == "id":
             bad.id ^= 1
         elif change == "question":
-            bad.question = [
-                dns.rrset.RRset(dns.name.from_text("other.example.com."), dns.rdataclass.IN, query.question[0].rdtype)
-            ]
+            bad.question = [dns.rrset.RRset(dns.name.from_text("other.example.com."), dns.rdataclass.IN, query.question[0].rdtype)]
         elif change == "type":
             bad.question = [dns.rrset.RRset(query.question[0].name, dns.rdataclass.IN, dns.rdatatype.TXT)]
         elif change == "two questions":
@@ -126,9 +122,7 @@ def mangled(change: str) -> Script:
         if change == "garbage":
             raw = wire[:2] + os.urandom(60)
         elif change == "compression loop":
-            raw = (
-                wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
-            )
+            raw = wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
         elif change == "short":
             raw = wire[:11]
         elif change == "trailing bytes":
@@ -162,11 +156,7 @@ def test_what_udp_cannot_settle_is_asked_over_tcp(cause: str) -> None:
     def script(query: dns.message.Message, _wire: bytes, transport: str) -> list[bytes]:
         if transport == "tcp":
             many = [f"app.example.com. 60 IN A 192.0.2.{at}" for at in range(1, 200)]
-            return [
-                (reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(
-                    max_size=65_535
-                )
-            ]
+            return [(reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(max_size=65_535)]
         message = reply(query, "app.example.com. 60 IN A 203.0.113.66")
         if cause == "truncated":
             message.flags |= dns.flags.TC
@@ -251,9 +241,7 @@ def test_an_alias_left_open_is_followed() -> None:
     assert len(peer.asked) == 4
 
 
-@pytest.mark.parametrize(
-    ("links", "asked", "found"), [(1, 4, True), (7, 16, True), (8, 18, True), (9, 18, False), (40, 18, False)]
-)
+@pytest.mark.parametrize(("links", "asked", "found"), [(1, 4, True), (7, 16, True), (8, 18, True), (9, 18, False), (40, 18, False)])
 def test_aliases_left_open_are_followed_as_far_as_closed_ones(links: int, asked: int, found: bool) -> None:
     """Every reply holds one link; each link is asked for once in each family."""
     *aliases, end = chain(links)
@@ -305,9 +293,7 @@ def test_a_stream_that_fails_is_another_servers_turn(stream: str) -> None:
             message.flags |= dns.flags.TC
         elif stream == "silent":
             time.sleep(1.5)
-        return {"closes": [], "silent": [], "garbage": [os.urandom(70)], "short": [wire[:7]]}.get(
-            stream, [message.to_wire()]
-        )
+        return {"closes": [], "silent": [], "garbage": [os.urandom(70)], "short": [wire[:7]]}.get(stream, [message.to_wire()])
 
     before = set(os.listdir("/proc/self/fd"))
     with DnsPeer(script) as bad, DnsPeer(zone(GOOD)) as good:
@@ -318,13 +304,9 @@ def test_a_stream_that_fails_is_another_servers_turn(stream: str) -> None:
 
 def test_a_huge_answer_is_refused_and_a_large_one_used_but_not_kept() -> None:
     for count, found in ((4000, 0), (257, 0), (256, 256)):
-        many = dns.rrset.from_text_list(
-            "app.example.com.", 60, "IN", "A", [f"198.51.{at >> 8}.{at & 255}" for at in range(count)]
-        )
+        many = dns.rrset.from_text_list("app.example.com.", 60, "IN", "A", [f"198.51.{at >> 8}.{at & 255}" for at in range(count)])
 
-        def script(
-            query: dns.message.Message, _wire: bytes, transport: str, many: dns.rrset.RRset = many
-        ) -> list[bytes]:
+        def script(query: dns.message.Message, _wire: bytes, transport: str, many: dns.rrset.RRset = many) -> list[bytes]:
             message = reply(query, soa=query.question[0].rdtype != 1)
             if transport == "tcp":
                 message.answer = [many]
@@ -397,9 +379,7 @@ def test_a_bug_on_the_way_of_a_reply_still_ends_the_lookup(
 
 
 def test_a_slow_server_stalls_nobody_else() -> None:
-    with DnsPeer(
-        zone({**GOOD, ("slow.example.com.", "A"): "silence", ("slow.example.com.", "AAAA"): "silence"})
-    ) as peer:
+    with DnsPeer(zone({**GOOD, ("slow.example.com.", "A"): "silence", ("slow.example.com.", "AAAA"): "silence"})) as peer:
         loop = Loop()
         resolver = Resolver(loop, [peer.server], Limits(resolve_s=5))
         slow: list[Answer] = []
@@ -542,9 +522,7 @@ def test_read_server(text: str, server: tuple[str, int] | None) -> None:
 def test_system_servers(tmp_path: os.PathLike[str]) -> None:
     file = os.path.join(tmp_path, "resolv.conf")
     with open(file, "w") as out:
-        out.write(
-            "# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n"
-        )
+        out.write("# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n")
     assert system_servers(file) == (("192.0.2.1", 53), ("::1", 53))
     with open(file, "w") as out:
         out.write("search x\n")

@@ -1,7 +1,6 @@
 """DNS messages: one question out, one reply in; the only door to dnspython (RFC 1035, RFC 6891)."""
 
 import os
-import secrets
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +28,11 @@ _RECORD: Final = struct.Struct(">HHIH")
 """Type, class, TTL and length of the data, after the owner (RFC 1035 §4.1.3)."""
 _OPCODE: Final = 0x7800
 _ADDRESS_BYTES: Final = {A: 4, AAAA: 16}
+_AROUND: Final = {
+    kind: dns.message.make_query(dns.name.root, kind, use_edns=0, payload=EDNS_PAYLOAD_BYTES).to_wire()
+    for kind in (A, AAAA)
+}
+"""Questions for the root name; another name's is the same with its labels before the root's."""
 _SOA_LEAST_BYTES: Final = 22
 """Two root names and five numbers, MINIMUM the last (RFC 1035 §3.3.13)."""
 
@@ -61,10 +65,10 @@ def ask(name: Name, kind: dns.rdatatype.RdataType) -> Question:
     """A recursive question for `name`'s records of `kind` (A or AAAA)."""
     coins = int.from_bytes(os.urandom(32))
     spelling = "".join(letter.upper() if coins >> at & 1 else letter for at, letter in enumerate(name))
-    spelled = dns.name.from_text(spelling + ".")
-    message = dns.message.make_query(spelled, kind, use_edns=0, payload=EDNS_PAYLOAD_BYTES)
-    message.id = secrets.randbits(16)
-    return Question(name, kind, message.to_wire(), _HEADER.size + len(name) + 2 + 4)
+    labels = b"".join(bytes([len(label)]) + label for label in spelling.encode("ascii").split(b"."))
+    id_, around = os.urandom(2), _AROUND[kind]
+    wire = id_ + around[2 : _HEADER.size] + labels + around[_HEADER.size :]
+    return Question(name, kind, wire, _HEADER.size + len(name) + 2 + 4)
 
 
 def read(question: Question, wire: bytes) -> Read | None:

@@ -26,7 +26,9 @@ PR_SET_PDEATHSIG: Final = 1
 BAD_INPUT: Final = 2
 """Exit status for a policy or an option that is wrong."""
 
-EPILOG: Final = """Example: stockade proxy --policy allow.toml --listen 127.0.0.1:3128
+EPILOG: Final = """Exit status: 0 when it was told to end; 1 when it could not start; 2 for a policy or an option that is wrong.
+
+Example: stockade proxy --policy allow.toml --listen 127.0.0.1:3128
 
 Then: curl --proxy http://127.0.0.1:3128 https://pypi.org/"""
 

@@ -1,10 +1,13 @@
 """Failures that users of other proxies reported, tried here over real sockets; tests/field_reports.toml says which is which."""
 
+import json
 import os
 import shutil
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +18,7 @@ from policy.document import parse
 from policy.errors import BadPolicy
 from tests.attack.conftest import POLICY, Client, read_all
 from tests.attack.conftest import client as client
+from tests.walk.conftest import stockade
 
 WEB = 'version = 1\n[[grant]]\npreset = "public-web"\n'
 
@@ -379,6 +383,37 @@ def test_a_password_for_the_proxy_is_written_nowhere(client) -> None:
     for text in (answers, client.proxy.journal_file.read_bytes(), client.proxy.error_file.read_bytes()):
         assert secret not in text
         assert b"hunter2" not in text.replace(b'"label": "hunter2"', b"")
+
+
+def test_the_proxy_ends_with_its_parent_and_takes_a_free_port(lab, tmp_path) -> None:
+    """The parent is killed; the proxy goes within three seconds; a second one finds its port although the first is there."""
+    policy = tmp_path / "p.toml"
+    policy.write_text(POLICY)
+    started = stockade("proxy", "--policy", str(policy), "--resolver", lab.resolver, "--exit-with-parent")
+    script = f"import subprocess, time; subprocess.Popen({started!r}); time.sleep(60)"
+    ports, parents = set(), []
+    for _ in range(2):
+        parent = lab.popen([sys.executable, "-I", "-c", script], stdout=subprocess.PIPE)
+        parents.append((parent, json.loads(parent.stdout.readline())))
+        ports.add(parents[-1][1]["listen"])
+    assert len(ports) == 2
+    for parent, ready in parents:
+        assert Path(f"/proc/{ready['pid']}").exists()
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        until_s = time.monotonic() + 3
+        while is_alive(ready["pid"]) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        assert not is_alive(ready["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it still runs: one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 # --- policy files

@@ -157,9 +157,7 @@ def test_another_name_inside_a_tunnel_does_not_pass(lab, client, ca_file) -> Non
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert b" 200 " in connection.recv(4096)
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
-            connection, server_hostname="example.com"
-        ) as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
             tls.sendall(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
             assert b"200" in tls.recv(4096)[:16], "the way itself must work"
 

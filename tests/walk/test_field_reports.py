@@ -156,9 +156,7 @@ def test_every_entry_gives_the_same_verdict(lab, client) -> None:
                    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"),
         client.say(b"OPTIONS http://attacker.org HTTP/1.1\r\nHost: attacker.org\r\n\r\n"),
     ]  # fmt: skip
-    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [
-        True
-    ] * len(said)
+    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [True] * len(said)
     verdicts = client.proxy.records("verdict")[-len(said) :]
     assert {record["reason"] for record in verdicts} == {"not-granted"}
     assert lab.asked() == {}
@@ -249,12 +247,7 @@ def test_a_websocket_passes_by_upgrade_and_by_tunnel(client) -> None:
                     got += connection.recv(65_536)
                 assert got == sent
     assert (
-        http(
-            client.say(
-                upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org")
-            )
-        )
-        == 403
+        http(client.say(upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org"))) == 403
     )
 
 
@@ -262,9 +255,7 @@ def test_the_origins_own_certificate_is_seen(lab, client, ca_file) -> None:
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert http(connection.recv(4096)) == 200
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
-            connection, server_hostname="example.com"
-        ) as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
             seen = tls.getpeercert(binary_form=True)
     with lab.socket("gateway") as direct:
         direct.connect(("93.184.215.14", 443))
@@ -292,10 +283,7 @@ def test_a_client_that_resets_at_any_moment_hurts_nobody(lab, client) -> None:
     before_count = settle(proxy.pid, 0, 0.5)
     talks = (
         (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"),
-        (
-            b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n"
-            + b"a" * 100,
-        ),
+        (b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n" + b"a" * 100,),
         (b"CONNECT attacker.org:443 HTTP/1.1\r\nHost: attacker.org:443\r\n\r\n",),
         (b"\x05\x01\x00", b"\x05\x01\x00\x03\x0bexample.com\x00\x50", b"GET / HT"),
         (b"GET http://example.com/lab/bytes?n=5000000 HTTP/1.1\r\nHost: example.com\r\n\r\n",),
@@ -342,7 +330,12 @@ def test_every_phase_of_setting_up_has_its_deadline(lab, start_proxy) -> None:
     assert http(answer) == 504 and b"connect" in answer.lower() and took_s < 5
     answer, took_s = timed(b"\x05\x01\x00", b"\x05\x01\x00\x03\x12silent.example.net\x01\xbb")
     assert answer[2:4] == b"\x05\x06" and took_s < 5
-    for half, said in ((b"", b""), (b"\x05", b"\x05\xff"), (b"\x05\x01\x00\x05\x01", b"\x05\x00\x05\x01"), (b"GET http://exa", b"HTTP/1.1 4")):
+    for half, said in (
+        (b"", b""),
+        (b"\x05", b"\x05\xff"),
+        (b"\x05\x01\x00\x05\x01", b"\x05\x00\x05\x01"),
+        (b"GET http://exa", b"HTTP/1.1 4"),
+    ):
         answer, took_s = timed(half)
         assert took_s < 5 and answer.startswith(said)
     lab.mute("9.9.9.9", "149.112.112.112", "2620:fe::fe")

@@ -1,4 +1,7 @@
-"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure."""
+"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure.
+
+Long because one request's life is one state machine over two sockets: its transitions are read together or not at all.
+"""
 
 import socket
 from collections.abc import Callable

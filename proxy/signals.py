@@ -20,21 +20,21 @@ class Signals:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _leave_to_the_loop) for number in numbers}
+        self._handlers = {number: signal.signal(number, _leave_to_the_loop) for number in numbers}
         loop.watch(self._reader.fileno(), IN, self._ready)
 
     def close(self) -> None:
         """Take no more signals."""
         self._loop.forget(self._reader.fileno())
         signal.set_wakeup_fd(self._wakeup_fd)
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         self._reader.close()
         self._writer.close()
 
     def _ready(self, _mask: int) -> None:
         for number in self._reader.recv(4096):
-            if number in self._before:
+            if number in self._handlers:
                 self._loop.guard(self._caught, number)
 
 

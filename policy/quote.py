@@ -17,7 +17,8 @@ def escape(text: str) -> str:
     """`text` with every character that a terminal, a log or a JSON reader could act on written as an escape."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return text
-    return text.encode("unicode_escape").decode("ascii").replace('"', '\\"')
+    # Not the unicode_escape codec: it is imported when first used, and a front without rights cannot read its file.
+    return "".join(ascii(character)[1:-1] for character in text).replace('"', '\\"')
 
 
 def _without_credential(text: str) -> str:

@@ -33,7 +33,11 @@ class Signals:
         self._writer.close()
 
     def _ready(self, _mask: int) -> None:
-        for number in self._reader.recv(4096):
+        try:
+            numbers = self._reader.recv(4096)
+        except BlockingIOError:
+            return
+        for number in numbers:
             if number in self._handlers:
                 self._loop.guard(self._caught, number)
 

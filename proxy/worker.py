@@ -55,6 +55,7 @@ class Worker:
     def adopt(self, policy: Policy) -> None:
         """Swap in a policy for every session; live connections that it refuses are cut."""
         self._policies = dict.fromkeys(self._policies, policy)
+        self._resolver.limits = policy.limits
         self._apply()
 
     def drain(self, drained: Callable[[], None]) -> None:
@@ -84,7 +85,7 @@ class Worker:
 
     def _apply(self) -> None:
         for session, policy in self._policies.items():
-            session.adopt(policy.with_own(self._own_addresses))
+            self._loop.guard(session.adopt, policy.with_own(self._own_addresses))
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""Dials a pin: its addresses in RFC 8305 order, staggered, under one deadline; nothing here dials a name."""
+"""Dials a pin, never a name: its addresses in RFC 8305 order, staggered, under one deadline."""
 
 import errno
 import os

@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG: Final = 1
 BAD_INPUT: Final = 2
 """Exit status for a policy or an option that is wrong."""
 
-EPILOG: Final = """Exit status: 0 when it was told to end; 1 when it could not start; 2 for a policy or an option that is wrong.
+EPILOG: Final = """Exit status: 0 when it was told to end, 1 when it could not start, 2 when a policy or an option is wrong.
 
 Example: stockade proxy --policy allow.toml --listen 127.0.0.1:3128
 

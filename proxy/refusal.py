@@ -95,7 +95,7 @@ def render(
         phrase += f" ({printable(verdict.rule)})"
     elif destination is None and verdict.detail:
         phrase += f" ({printable(verdict.detail)})"
-    details = f"{verdict.reason}{subject}: {_why(verdict)}; record {record_id}"
+    details = f"{verdict.reason}{subject}: {_why(verdict).rstrip('.')}; record {record_id}"
     lines = [
         f"HTTP/1.1 {said.http} {phrase[:REASON_PHRASE_CHARS]}",
         f'Proxy-Status: stockade; error={said.proxy_status}; details="{_sf_string(details)}"',

@@ -40,8 +40,8 @@ class Conn:
         self.buffer = bytearray()
         self.seen = bytearray()
 
-    def more(self) -> bytes:
-        data = self.sock.recv(65_536)
+    def more(self, most: int = 65_536) -> bytes:
+        data = self.sock.recv(most)
         self.seen += data
         self.buffer += data
         return data
@@ -59,7 +59,7 @@ class Conn:
         return taken
 
     def exactly(self, count: int) -> bytes:
-        while len(self.buffer) < count and self.more():
+        while len(self.buffer) < count and self.more(count - len(self.buffer)):
             pass
         return self.take(count)
 
@@ -219,9 +219,7 @@ class Stage:
     def write(self, record: dict[str, object]) -> None:
         self.records.append(record)
 
-    def _dial(
-        self, _loop: Loop, pin: Pin, _connect_s: float, done: Callable[[Dialled], None]
-    ) -> Callable[[], None]:
+    def _dial(self, _loop: Loop, pin: Pin, _connect_s: float, done: Callable[[Dialled], None]) -> Callable[[], None]:
         self.dialled.append(pin)
         upstream = socket.create_connection(self.origin.address)
         upstream.setblocking(False)
@@ -235,9 +233,7 @@ class Stage:
         if self._within is None:
             self._forward(client)
         else:
-            self.gate.open(
-                self.session, self._within, "connect", lambda opened: self._forward(client, opened)
-            )
+            self.gate.open(self.session, self._within, "connect", lambda opened: self._forward(client, opened))
 
     def _forward(self, client: socket.socket, within: Opened | None = None) -> None:
         entry = "connect" if within else "http"

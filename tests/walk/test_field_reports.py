@@ -1,10 +1,13 @@
 """Failures that users of other proxies reported, tried here over real sockets; tests/field_reports.toml says which is which."""
 
+import json
 import os
 import shutil
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +18,7 @@ from policy.document import parse
 from policy.errors import BadPolicy
 from tests.attack.conftest import POLICY, Client, read_all
 from tests.attack.conftest import client as client
+from tests.walk.conftest import stockade
 
 WEB = 'version = 1\n[[grant]]\npreset = "public-web"\n'
 
@@ -313,18 +317,27 @@ def test_every_phase_of_setting_up_has_its_deadline(lab, start_proxy) -> None:
         with client.proxy.connect() as connection:
             for piece in pieces:
                 connection.sendall(piece)
+            connection.settimeout(10)
             got = b""
-            while piece := connection.recv(65_536):
-                got += piece
+            try:
+                while piece := connection.recv(65_536):
+                    got += piece
+            except ConnectionResetError:
+                assert not any(pieces), "only who said nothing is cut without a word"
         return got, time.monotonic() - began_s
 
     answer, took_s = timed(b"CONNECT silent.example.net:443 HTTP/1.1\r\nHost: silent.example.net:443\r\n\r\n")
     assert http(answer) == 504 and b"connect" in answer.lower() and took_s < 5
     answer, took_s = timed(b"\x05\x01\x00", b"\x05\x01\x00\x03\x12silent.example.net\x01\xbb")
     assert answer[2:4] == b"\x05\x06" and took_s < 5
-    for half in (b"", b"\x05", b"GET http://exa"):
-        _, took_s = timed(half)
-        assert took_s < 5
+    for half, said in (
+        (b"", b""),
+        (b"\x05", b"\x05\xff"),
+        (b"\x05\x01\x00\x05\x01", b"\x05\x00\x05\x01"),
+        (b"GET http://exa", b"HTTP/1.1 4"),
+    ):
+        answer, took_s = timed(half)
+        assert took_s < 5 and answer.startswith(said)
     lab.mute("9.9.9.9", "149.112.112.112", "2620:fe::fe")
     answer, took_s = timed(b"CONNECT other.example.net:443 HTTP/1.1\r\nHost: other.example.net:443\r\n\r\n")
     assert http(answer) == 504 and took_s < 5
@@ -363,6 +376,37 @@ def test_a_password_for_the_proxy_is_written_nowhere(client) -> None:
     for text in (answers, client.proxy.journal_file.read_bytes(), client.proxy.error_file.read_bytes()):
         assert secret not in text
         assert b"hunter2" not in text.replace(b'"label": "hunter2"', b"")
+
+
+def test_the_proxy_ends_with_its_parent_and_takes_a_free_port(lab, tmp_path) -> None:
+    """The parent is killed; the proxy goes within three seconds; a second one finds its port although the first is there."""
+    policy = tmp_path / "p.toml"
+    policy.write_text(POLICY)
+    started = stockade("proxy", "--policy", str(policy), "--resolver", lab.resolver, "--exit-with-parent")
+    script = f"import subprocess, time; subprocess.Popen({started!r}); time.sleep(60)"
+    ports, parents = set(), []
+    for _ in range(2):
+        parent = lab.popen([sys.executable, "-I", "-c", script], stdout=subprocess.PIPE)
+        parents.append((parent, json.loads(parent.stdout.readline())))
+        ports.add(parents[-1][1]["listen"])
+    assert len(ports) == 2
+    for parent, ready in parents:
+        assert Path(f"/proc/{ready['pid']}").exists()
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        until_s = time.monotonic() + 3
+        while is_alive(ready["pid"]) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        assert not is_alive(ready["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it still runs: one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 # --- policy files

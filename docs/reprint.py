@@ -63,13 +63,15 @@ def options_table(command: TyperCommand | TyperGroup) -> str:
         if getattr(parameter, "hidden", False):
             continue
         if isinstance(parameter, TyperOption):
-            spelled = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
+            value = f" {parameter.metavar}" if parameter.metavar else ""
+            spelled = ", ".join(f"`{option}{value}`" for option in [*parameter.opts, *parameter.secondary_opts])
         else:
             spelled = f"`{parameter.metavar or str(parameter.name).upper()}`"
         default = parameter.default
         plain = isinstance(default, str | int | float | Path) and default is not False and default != ""
         shown = "required" if parameter.required else f"`{default}`" if plain else ""
         words = " ".join(str(getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
+        spelled = spelled.replace("|", "\\|")
         rows.append(f"| {spelled} | {shown} | {words} |")
     return "\n".join(rows) + "\n"
 

@@ -11,6 +11,8 @@ LABEL_MAX_BYTES: Final = 63
 """One label (RFC 1035 §2.3.4)."""
 EDNS_PAYLOAD_BYTES: Final = 1232
 """UDP size offered to DNS servers (DNS flag day 2020; no fragment at IPv6's least MTU)."""
+TLS_RECORD_BYTES: Final = 16_384
+"""Plaintext of one TLS record (RFC 8446 §5.1)."""
 
 # --- our choice
 
@@ -26,6 +28,14 @@ HTTP_HEAD_BYTES: Final = 32_768
 """One HTTP/1.1 head, request line included. Longer: 431."""
 REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
+VIA_COUNT: Final = 16
+"""Proxies a request may have passed; more is a loop through proxies that do not know each other."""
+REFUSAL_TEXT_CHARS: Final = 300
+"""One sentence of a refusal that a client may have had a hand in."""
+REASON_PHRASE_CHARS: Final = 160
+"""Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
+HTTP_TURN_COUNT: Final = 16
+"""Pipelined requests begun in one turn, so that a client that sends a thousand to be refused holds up nobody."""
 HTTP_KEPT_S: Final = 75.0
 """A kept HTTP connection without a request; clients open another when it is gone."""
 CLIENT_HELLO_BYTES: Final = 65_536
@@ -65,7 +75,7 @@ CRASH_REPEAT_S: Final = 60.0
 CRASH_PLACES_COUNT: Final = 256
 """Lines remembered for that."""
 DNS_CACHE_COUNT: Final = 4_096
-"""Names whose answers are kept at a time, about 2 MB."""
+"""Names whose answers are kept at a time; 2 MB when each has two addresses."""
 DNS_TTL_MOST_S: Final = 300
 """Longest an answer is believed, whatever its TTL: a host that moved is found again within five minutes."""
 DNS_NEGATIVE_MOST_S: Final = 60
@@ -82,6 +92,16 @@ DNS_BACK_OFF_MOST_S: Final = 60.0
 """Longest a silent server is asked last."""
 DNS_FLIGHTS_COUNT: Final = 512
 """Names looked up at the same time; each takes two sockets or more."""
+DNS_NAMES_COUNT: Final = 64
+"""Different names decoded from one DNS message; each may have 127 labels and then takes a third of a millisecond."""
+DNS_ADDRESSES_COUNT: Final = 256
+"""Addresses of one family for one name: every one of them is judged, and written to the journal."""
+DNS_KEPT_ADDRESSES_COUNT: Final = 32
+"""An answer with more is used and not kept, so that the cache stays below 16 MB whoever fills it."""
+DNS_ONE_FAMILY_MOST_S: Final = 5
+"""Longest an answer is believed in which one family failed; else every connection would wait for that family afresh."""
+DNS_STRAYS_COUNT: Final = 16
+"""Datagrams that are no reply to the question, until it is asked over TCP, where nobody can guess (RFC 5452 §9)."""
 DNS_TCP_BYTES: Final = 65_537
 """Largest DNS message over TCP with its length (RFC 1035 §4.2.2)."""
 NETLINK_BYTES: Final = 65_536
@@ -116,10 +136,19 @@ SANDBOX_TMP_BYTES: Final = 536_870_912
 """The sandbox's own /tmp, in memory."""
 SANDBOX_SHM_BYTES: Final = 67_108_864
 """The sandbox's own /dev/shm; bubblewrap's default is half of the machine's memory."""
+FRONT_START_S: Final = 10.0
+"""From forking the front of a run to its listening: importing it takes 0.2 s, opening a journal on a busy disk longer."""
+FRONT_STOP_S: Final = 2.0
+"""From telling it to end to killing it; the command is gone by then, and with it every connection."""
+FRONT_UID: Final = 1_999_999
+"""Who a front is when root started it: the uid below those of workspaces, with a file or a process of its own nowhere."""
+REFUSALS_COUNT: Final = 1_000
+"""Refusals told when a run ends; all are in the journal. A command could ask for millions."""
 WORKSPACE_UID_FIRST: Final = 2_000_000
 """First uid for workspaces of root: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
+
 
 
 @dataclass(frozen=True, slots=True)

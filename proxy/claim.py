@@ -72,9 +72,7 @@ class Claim:
 
     def _untold(self, data: bytes) -> Next:
         if self._destination.port == TLS_PORT:
-            raise BadClient(
-                Reason.NOT_TLS, f"A tunnel to port 443 must speak TLS; the first byte was 0x{data[0]:02x}."
-            )
+            raise BadClient(Reason.NOT_TLS, f"A tunnel to port 443 must speak TLS; the first byte was 0x{data[0]:02x}.")
         return Next.HTTP if self._destination.port == HTTP_PORT else Next.PASS
 
     def _judge(self, hello: Hello) -> None:
@@ -83,13 +81,11 @@ class Claim:
             if hello.sni is not None:
                 raise BadClient(
                     Reason.SNI_MISMATCH,
-                    f"The tunnel was opened to the address {self._destination.host}, but the ClientHello names {hello.sni}; "
-                    "ask the proxy for the name.",
+                    f"The tunnel was opened to the address {self._destination.host}, "
+                    f"but the ClientHello names {hello.sni}; ask the proxy for the name.",
                 )
         elif hello.sni is None:
-            raise BadClient(
-                Reason.SNI_MISSING, f"The tunnel was opened to {name}, but the ClientHello names no server."
-            )
+            raise BadClient(Reason.SNI_MISSING, f"The tunnel was opened to {name}, but the ClientHello names no server.")
         elif hello.sni != name:
             raise BadClient(
                 Reason.SNI_MISMATCH,

@@ -1,22 +1,22 @@
 """The first message of TLS, read without a key: server name, ALPN, and whether ECH hides another name."""
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
 from policy.destination import read_name
 from policy.errors import BadClient
 from policy.host import Name
-from policy.limits import CLIENT_HELLO_BYTES
+from policy.limits import CLIENT_HELLO_BYTES, TLS_RECORD_BYTES
 from policy.verdict import Reason
 
 HANDSHAKE: Final = 22
 CLIENT_HELLO: Final = 1
-RECORD_MAX_BYTES: Final = 1 << 14
-"""Plaintext of one record (RFC 8446 §5.1)."""
 SERVER_NAME: Final = 0
 ALPN: Final = 16
 ENCRYPTED_CLIENT_HELLO: Final = 0xFE0D
 
+_EXTENSION: Final = struct.Struct("!HH")
 _PORT: Final = 443
 """A server name has no port; any valid one reads it."""
 
@@ -60,7 +60,7 @@ class ClientHelloReader:
         message, at = self._message, self._read
         while len(held) >= at + 5:
             size = held[at + 3] << 8 | held[at + 4]
-            if held[at] != HANDSHAKE or held[at + 1] != 3 or not 0 < size <= RECORD_MAX_BYTES:
+            if held[at] != HANDSHAKE or held[at + 1] != 3 or not 0 < size <= TLS_RECORD_BYTES:
                 raise _bad("a record inside the ClientHello is not a handshake record of 1 to 16384 bytes")
             if len(held) < at + 5 + size:
                 break
@@ -94,30 +94,30 @@ def read(message: bytes) -> Hello:
         if at + 2 + (message[at] << 8 | message[at + 1]) != len(message):
             raise _bad("the ClientHello's extensions do not fill it")
         return _extensions(message, at + 2)
-    except IndexError:
+    except (IndexError, struct.error):
         raise _bad("the ClientHello is cut short") from None
 
 
 def _extensions(message: bytes, at: int) -> Hello:
-    """RFC 8446 §4.2: type, size, data, each type at most once."""
+    """RFC 8446 §4.2: type, size, data. Types that come twice are the upstream's to refuse; a name is ours."""
     sni: Name | None = None
     alpn: tuple[bytes, ...] = ()
     ech = False
-    seen: set[int] = set()
     whole = len(message)
     while at < whole:
-        kind = message[at] << 8 | message[at + 1]
+        kind, size = _EXTENSION.unpack_from(message, at)
         start = at + 4
-        at = start + (message[at + 2] << 8 | message[at + 3])
-        if at > whole or kind in seen:
-            raise _bad("an extension of the ClientHello is cut short or comes twice")
-        seen.add(kind)
+        at = start + size
         if kind == SERVER_NAME:
+            if sni is not None:
+                raise _bad("the server_name extension comes twice")
             sni = _server_name(message[start:at])
         elif kind == ALPN:
             alpn = _protocols(message[start:at])
         elif kind == ENCRYPTED_CLIENT_HELLO:
             ech = True
+    if at > whole:
+        raise _bad("an extension of the ClientHello is cut short")
     return Hello(sni, alpn, ech)
 
 

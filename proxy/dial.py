@@ -1,4 +1,4 @@
-"""Dials a pin: its addresses in RFC 8305 order, staggered, under one deadline. There is no function that dials a name."""
+"""Dials a pin, never a name: its addresses in RFC 8305 order, staggered, under one deadline."""
 
 import errno
 import os
@@ -124,9 +124,7 @@ class _Race:
         """Note why one attempt failed; its socket is closed."""
         self._attempts.remove(attempt)
         where = Destination(attempt.address, self.pin.port)
-        self._failures.append(
-            (_REASONS.get(code, Reason.CONNECT_UNREACHABLE), f"{where}: {os.strerror(code)}")
-        )
+        self._failures.append((_REASONS.get(code, Reason.CONNECT_UNREACHABLE), f"{where}: {os.strerror(code)}"))
 
     def won(self, attempt: "_Attempt", upstream: socket.socket, peer: Destination) -> None:
         """Hand over the connected socket; the other attempts are closed."""
@@ -134,9 +132,7 @@ class _Race:
         asked = Destination(attempt.address, self.pin.port)
         if peer != asked:
             upstream.close()
-            self._end(
-                Dialled(None, peer, Reason.INTERNAL_ERROR, f"connected to {peer} where {asked} was dialled")
-            )
+            self._end(Dialled(None, peer, Reason.INTERNAL_ERROR, f"connected to {peer} where {asked} was dialled"))
             return
         self._end(Dialled(upstream, peer, Reason.GRANTED, ""))
 
@@ -156,17 +152,13 @@ class _Race:
 
     def _too_late(self) -> None:
         tried = ", ".join(str(attempt.address) for attempt in self._attempts)
-        detail = "; ".join(
-            [f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)]
-        )
+        detail = "; ".join([f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)])
         self._end(Dialled(None, None, Reason.CONNECT_TIMEOUT, detail))
 
     def _failure(self) -> Dialled:
         happened = {reason for reason, _ in self._failures}
         reason = next((reason for reason in _TELLING if reason in happened), Reason.CONNECT_UNREACHABLE)
-        return Dialled(
-            None, None, reason, "; ".join(text for _, text in self._failures) or "the pin holds no address"
-        )
+        return Dialled(None, None, reason, "; ".join(text for _, text in self._failures) or "the pin holds no address")
 
     def _end(self, dialled: Dialled) -> None:
         done = self._done
@@ -191,9 +183,7 @@ class _Attempt:
         """Begin; False when it failed at once. The address goes in as a number, so nothing is looked up."""
         family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
         try:
-            self._socket = socket.socket(
-                family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-            )
+            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             keep_alive(self._socket)
             code = self._socket.connect_ex((str(self.address), self._race.pin.port))
         except OSError as error:

@@ -42,13 +42,11 @@ class Flow:
     """Owns one accepted, non-blocking client socket. `ended` is called exactly once, with the flow."""
 
     __slots__ = (
-        "_asked", "_cancel", "_client", "_ended", "_forward", "_linger", "_opened", "_opened_s", "_plane",
+        "_asked", "_cancel", "_client", "_ended", "_forward", "_is_over_limit", "_linger", "_opened", "_opened_s", "_plane",
         "_reader", "_said_bytes", "_session", "_timer", "_tunnel", "state",
     )  # fmt: skip
 
-    def __init__(
-        self, plane: Plane, session: Session, client: socket.socket, ended: Callable[["Flow"], None]
-    ) -> None:
+    def __init__(self, plane: Plane, session: Session, client: socket.socket, ended: Callable[["Flow"], None]) -> None:
         self._plane = plane
         self._session = session
         self._client = client
@@ -64,9 +62,8 @@ class Flow:
         self._linger: Linger | None = None
         self.state = State.GREETING
         session.clients_count += 1
-        self._timer = plane.loop.call_at(
-            plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late
-        )
+        self._is_over_limit = session.clients_count > session.policy.limits.connections_count
+        self._timer = plane.loop.call_at(plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late)
         plane.loop.watch(client.fileno(), IN, self._greet)
 
     def cut(self, closed_by: str) -> None:
@@ -83,9 +80,7 @@ class Flow:
     def fail(self, error: Exception) -> None:
         """Refuse as `internal-error`: one of our callbacks raised (see `proxy.loop.Fails`)."""
         if self.state in {State.GREETING, State.OPENING}:
-            self.state = (
-                State.LINGERING
-            )  # should saying it fail as well, the flow is reset and not tried again
+            self.state = State.LINGERING  # should saying it fail as well, the flow is reset and not tried again
             detail = f"{type(error).__name__} inside the proxy; its standard error has the trace."
             self._plane.loop.guard(self._refuse, Verdict(False, Reason.INTERNAL_ERROR, detail=detail))
             if self._linger is not None:
@@ -136,11 +131,11 @@ class Flow:
         self._greet_ended(f"No whole request came within {greeting_s:g} s.")
 
     def _greet_ended(self, detail: str) -> None:
-        """Refuse half a request; one that never began is no request."""
+        """Refuse half a request; one that never began is no request, and nothing to record."""
         if self._said_bytes:
             self._refuse_bad(BadClient(Reason.REQUEST_INVALID, detail))
         else:
-            self._gone()
+            self._say_last(b"")
 
     # --- opening
 
@@ -148,6 +143,9 @@ class Flow:
         """Go through the gate, or leave plain HTTP to the forward, which does so for each request."""
         self._asked = asked
         self._timer.cancel()
+        if self._is_over_limit:
+            self._refuse(self._limit_reached())
+            return
         if asked.entry == "http":
             self._forward_from(asked, None)
             return
@@ -157,6 +155,11 @@ class Flow:
             self._cancel = cancel
             # Early bytes wait in the kernel; only an end both ways is worth knowing now.
             self._plane.loop.modify(self._client.fileno(), 0, self._left_early)
+
+    def _limit_reached(self) -> Verdict:
+        policy = self._session.policy
+        detail = f"This session may have {policy.limits.connections_count} connections at a time (connections_count)."
+        return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
 
     def _left_early(self, _mask: int) -> None:
         """The client reset or closed both ways while the gate was at work."""
@@ -205,11 +208,7 @@ class Flow:
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
-            self._record(
-                replace(
-                    opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail
-                )
-            )
+            self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
         self._end()
 
@@ -223,8 +222,8 @@ class Flow:
             plane.gate,
             self._session,
             self._client,
-            plane.buffer,
-            self._end,
+            buffer=plane.buffer,
+            done=self._end,
             entry=asked.entry,
             within=within,
         )
@@ -242,13 +241,9 @@ class Flow:
         if record_id is None:
             record_id = self._record(verdict)
         if asked is None:
-            self._say_last(
-                self._reader.refused(BadClient(verdict.reason, verdict.detail), verdict, record_id)
-            )
+            self._say_last(self._reader.refused(BadClient(verdict.reason, verdict.detail), verdict, record_id))
         else:
-            self._say_last(
-                render(asked.entry, verdict, asked.destination, record_id, accepts_json=asked.accepts_json)
-            )
+            self._say_last(render(asked.entry, verdict, asked.destination, record_id, accepts_json=asked.accepts_json))
 
     def _record(self, verdict: Verdict) -> str:
         """Record a refusal found here; the record's id."""
@@ -258,12 +253,11 @@ class Flow:
 
     def _record_end(self, closed_by: str, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         """Record the end of the upstream connection."""
-        opened, asked = self._opened, self._asked
-        if opened is not None and asked is not None:
+        opened = self._opened
+        if opened is not None:
             self._plane.gate.end(
                 opened,
                 self._session,
-                asked.entry,
                 sent_bytes=sent_bytes,
                 received_bytes=received_bytes,
                 duration_s=self._plane.loop.now_s - self._opened_s,

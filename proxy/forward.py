@@ -1,11 +1,19 @@
-"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure."""
+"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure.
+
+<<<<<<< HEAD
+Long because one request's life is one state machine over two sockets: its transitions are read together or not at all.
+=======
+Long because the request's way, the response's way and every end decide over the same two sockets what comes next;
+what needs no socket is in `proxy.exchange`, what needs one only in `proxy.leg` and `proxy.upstream`.
+>>>>>>> part1-b
+"""
 
 import socket
 from collections.abc import Callable
 
 from policy.destination import Destination
 from policy.errors import BadClient
-from policy.limits import COPY_BYTES, HTTP_KEPT_S
+from policy.limits import COPY_BYTES, HTTP_KEPT_S, HTTP_TURN_COUNT
 from policy.verdict import CODES, Codes, Reason, Verdict
 from proxy.asked import Asked
 from proxy.exchange import Exchange
@@ -23,6 +31,7 @@ from proxy.refusal import (
     render,
 )
 from proxy.session import Session
+from proxy.upstream import Upstream
 
 
 class Forward:
@@ -52,9 +61,7 @@ class Forward:
         self._done: Callable[[], None] | None = done
         self._client = Leg(loop, client, self._client_ready)
         self._within: Destination | None = None
-        self._upstream: Leg | None = None
-        self._opened: Opened | None = None
-        self._opened_s = loop.now_s
+        self._upstream: Upstream | None = None
         if within is not None:
             self._within = within.destination
             self._take_upstream(within)
@@ -65,10 +72,11 @@ class Forward:
         self._reader = HttpReader(self._within)
         self._exchange: Exchange | None = None
         self._first = b""
-        """What a reused upstream was sent when the exchange began; empty once there was more, and otherwise."""
+        """What a reused upstream was sent when the exchange began; empty once there was more."""
         self._last_s = loop.now_s
         self._head_since_s: float | None = None
-        self._timer = loop.call_at(loop.now_s + session.policy.limits.greeting_s, self._tick)
+        limits = session.policy.limits
+        self._timer = loop.call_at(loop.now_s + min(limits.greeting_s, limits.idle_s), self._tick)
         session.keep(self)
 
     def start(self, first: bytes | Asked) -> None:
@@ -93,14 +101,12 @@ class Forward:
 
     def rejudge(self) -> None:
         """End what would not be let through now; a kept upstream is opened anew for the next request."""
-        exchange, opened = self._exchange, self._opened
+        exchange, upstream = self._exchange, self._upstream
         if exchange is None:
             self._drop_upstream(Reason.POLICY_CHANGED.value)
-        elif opened is not None:
-            method, path = exchange.head.method, exchange.asked.path
-            if not self._gate.still(self._session, opened, method=method, path=path).allowed:
-                revoked = self._session.revoked
-                self.cut((Reason.SESSION_REVOKED if revoked else Reason.POLICY_CHANGED).value)
+        elif upstream is not None and not upstream.would_pass(exchange.head.method, exchange.asked.path):
+            revoked = self._session.revoked
+            self.cut((Reason.SESSION_REVOKED if revoked else Reason.POLICY_CHANGED).value)
 
     # --- what the loop reports
 
@@ -159,11 +165,16 @@ class Forward:
 
     def _advance(self) -> None:
         """Go on as far as the bytes at hand allow, then watch for what is wanted."""
+        heads_count = 0
         while self._done is not None and not self._is_asking_gate:
             exchange = self._exchange
             if exchange is None:
+                if heads_count == HTTP_TURN_COUNT:
+                    self._loop.call_after(0.0, self._advance)  # others are waiting
+                    break
                 if self._client.pending or not self._read_head():
                     break
+                heads_count += 1
             elif exchange.is_over:
                 self._finish(exchange)
             elif not self._pump(exchange):
@@ -181,9 +192,7 @@ class Forward:
             try:
                 asked = self._reader.feed(held).asked
                 if asked is not None and asked.entry != "http":
-                    raise BadClient(
-                        Reason.REQUEST_INVALID, "CONNECT must be the first request of its connection"
-                    )
+                    raise BadClient(Reason.REQUEST_INVALID, "CONNECT must be the first request of its connection")
             except BadClient as bad:
                 self._refuse_bad(bad)
                 return False
@@ -199,9 +208,7 @@ class Forward:
             if self._reader.is_empty:
                 self._close()
             else:
-                self._refuse_bad(
-                    BadClient(Reason.REQUEST_INVALID, "the connection ended inside a request head")
-                )
+                self._refuse_bad(BadClient(Reason.REQUEST_INVALID, "the connection ended inside a request head"))
         return False
 
     def _begin(self, asked: Asked) -> None:
@@ -209,8 +216,8 @@ class Forward:
         assert asked.head is not None
         self._head_since_s = None
         self._exchange = exchange = Exchange(asked, asked.head)
-        opened, upstream = self._opened, self._upstream
-        if opened is None or upstream is None or not self._leads_to(asked.destination, opened, upstream):
+        upstream = self._upstream
+        if upstream is None or not upstream.leads_to(asked.destination):
             self._drop_upstream("proxy")
             self._open(exchange)
             return
@@ -222,20 +229,10 @@ class Forward:
         else:
             self._refuse(exchange, verdict, record_id)
 
-    def _leads_to(self, destination: Destination, opened: Opened, upstream: Leg) -> bool:
-        """Tell whether it is the same destination, admitted by the policy of now, and still open."""
-        return (
-            opened.destination == destination
-            and opened.verdict.revision == self._session.policy.revision
-            and upstream.is_quiet()
-        )
-
     def _open(self, exchange: Exchange) -> None:
         asked, method = exchange.asked, exchange.head.method
         self._is_asking_gate = True
-        cancel = self._gate.open(
-            self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path
-        )
+        cancel = self._gate.open(self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path)
         if self._is_asking_gate:
             self._is_asking_gate = False
             self._cancel = cancel
@@ -254,15 +251,13 @@ class Forward:
         if not was_asking:
             self._advance()
 
-    def _take_upstream(self, opened: Opened) -> Leg:
-        assert opened.upstream is not None
-        self._opened, self._opened_s = opened, self._loop.now_s
-        self._upstream = upstream = Leg(self._loop, opened.upstream, self._upstream_ready)
+    def _take_upstream(self, opened: Opened) -> Upstream:
+        self._upstream = upstream = Upstream(self._loop, self._gate, self._session, opened, self._upstream_ready)
         return upstream
 
     # --- the request's way
 
-    def _send_head(self, exchange: Exchange, upstream: Leg, *, is_reused: bool) -> None:
+    def _send_head(self, exchange: Exchange, upstream: Upstream, *, is_reused: bool) -> None:
         """Send the head, and with it what is at hand of the body."""
         first = self._first
         if not first:
@@ -294,7 +289,7 @@ class Forward:
             self._abandon()
         return exchange.is_over or self._done is None
 
-    def _pass_ends(self, exchange: Exchange, upstream: Leg) -> None:
+    def _pass_ends(self, exchange: Exchange, upstream: Upstream) -> None:
         """After 101: one side's end of data is the other's, once it has all that came before."""
         client = self._client
         if client.broken or upstream.broken:
@@ -319,7 +314,7 @@ class Forward:
         except BadClient as bad:
             self._fail_upstream(UPSTREAM_UNREADABLE, f"The response cannot be read: {bad.detail}.")
 
-    def _upstream_ended(self, upstream: Leg) -> None:
+    def _upstream_ended(self, upstream: Upstream) -> None:
         """Take the end of a body, of a kept connection, or of what was hoped for."""
         exchange = self._exchange
         if exchange is None:
@@ -357,9 +352,7 @@ class Forward:
         self._first = b""
         self._reader = HttpReader(self._within)
 
-    def _refuse(
-        self, exchange: Exchange, verdict: Verdict, record_id: str, codes: Codes | None = None
-    ) -> None:
+    def _refuse(self, exchange: Exchange, verdict: Verdict, record_id: str, codes: Codes | None = None) -> None:
         """Answer one request with a refusal; the connection goes on when the body is out of the way."""
         try:
             _, self._held = exchange.send(self._held)
@@ -431,24 +424,9 @@ class Forward:
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
-        upstream, opened = self._upstream, self._opened
-        self._upstream = self._opened = None
-        if upstream is None or opened is None:
-            return
-        sock = upstream.release()
-        if resets:
-            reset(sock)
-        else:
-            sock.close()
-        self._gate.end(
-            opened,
-            self._session,
-            tier="forward",
-            sent_bytes=upstream.sent_bytes,
-            received_bytes=upstream.received_bytes,
-            duration_s=self._loop.now_s - self._opened_s,
-            closed_by=closed_by,
-        )
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.close(closed_by, resets=resets)
 
     def _end(self) -> None:
         done, self._done = self._done, None

@@ -7,14 +7,13 @@ from typing import Final
 
 from policy.destination import Destination, read_authority, read_url
 from policy.errors import BadClient
+from policy.limits import VIA_COUNT
 from policy.verdict import Reason
 from proxy.asked import Asked, Step
 from proxy.http1 import HeadBuffer, RequestHead, read_request
 
 PSEUDONYMS: Final = frozenset({b"stockade", b"self"})
 """Names by which a Via field means this proxy (RFC 9110 §7.6.3): its own, and the one all proxies share."""
-VIA_MAX_COUNT: Final = 16
-"""Proxies a request may have passed; more is a loop through proxies that do not know each other."""
 
 
 class HttpReader:
@@ -27,13 +26,13 @@ class HttpReader:
     def __init__(self, within: Destination | None = None) -> None:
         self._within = within
         self._buffer = HeadBuffer()
-        self._start = b""
+        self._read = b""
         self.head: RequestHead | None = None
 
     @property
     def entry(self) -> str:
         """`connect` or `http`, by the method as far as it has come."""
-        return "connect" if self._start == b"CONNECT " else "http"
+        return "connect" if (self._read or self._buffer.start).startswith(b"CONNECT ") else "http"
 
     @property
     def accepts_json(self) -> bool:
@@ -47,19 +46,20 @@ class HttpReader:
 
     def feed(self, data: bytes) -> Step:
         """Read on. Raises BadClient."""
-        if len(self._start) < 8:
-            self._start = (self._start + data[:16]).lstrip(b"\r\n")[:8]
         whole = self._buffer.feed(data)
         if whole is None:
             return Step()
-        self.head = read_request(whole[0])
-        return Step(asked=ask(self.head, whole[1], self._within))
+        self._read, rest = whole
+        self.head = read_request(self._read)
+        return Step(asked=ask(self.head, rest, self._within))
 
 
 def ask(head: RequestHead, rest: bytes, within: Destination | None = None) -> Asked:
     """Say where `head` wants to go; `rest` is what came behind it. Raises BadClient."""
-    _refuse_loop(head)
-    label = _label(head)
+    names = {field[0] for field in head.fields}
+    if b"via" in names:
+        _refuse_loop(head)
+    label = _label(head) if b"proxy-authorization" in names else None
     if head.method == "CONNECT" and within is not None:
         raise _bad("no CONNECT inside a tunnel")
     if head.method == "CONNECT":
@@ -115,14 +115,23 @@ def _compare_host(head: RequestHead, destination: Destination) -> None:
         return  # HTTP/1.0 has no Host; what goes on names the destination
     if len(hosts) != 1:
         raise _bad("HTTP/1.1 wants exactly one Host field")
+    if _is_written_alike(head.target, hosts[0]):
+        return
     if read_authority(hosts[0], 80) != destination:
         detail = f"the Host field does not name the target {destination}"
         raise BadClient(Reason.HOST_MISMATCH, detail)
 
 
+def _is_written_alike(target: bytes, host: bytes) -> bool:
+    """Tell whether the target is `http://`, these very bytes, and a path: then both read alike."""
+    end = 7 + len(host)
+    same = target[:7] == b"http://" and target[7:end] == host
+    return same and target.find(b"/", 7) == end and b"?" not in host
+
+
 def _refuse_loop(head: RequestHead) -> None:
     hops = [value.split() for value in head.tokens(b"via")]
-    if len(hops) > VIA_MAX_COUNT or any(len(hop) > 1 and hop[1] in PSEUDONYMS for hop in hops):
+    if len(hops) > VIA_COUNT or any(len(hop) > 1 and hop[1] in PSEUDONYMS for hop in hops):
         raise _bad("proxy loop: the Via field says this request has been here before")
 
 
@@ -133,9 +142,7 @@ def _fewer_hops(head: RequestHead) -> RequestHead:
     if len(hops) != 1 or not hops[0].isdigit() or int(hops[0][:9]) == 0:
         raise _bad("Max-Forwards ends this request at the proxy")
     left = b"%d" % (int(hops[0][:9]) - 1)
-    fields = tuple(
-        (lower, name, left if lower == b"max-forwards" else value) for lower, name, value in head.fields
-    )
+    fields = tuple((lower, name, left if lower == b"max-forwards" else value) for lower, name, value in head.fields)
     return replace(head, fields=fields)
 
 

@@ -1,4 +1,4 @@
-"""Ends a connection so that the peer hears the end: last words before an orderly close, or a reset after what was sent."""
+"""Ends a connection so that the peer hears it: last words before an orderly close, or a reset after what was sent."""
 
 import fcntl
 import socket
@@ -95,7 +95,7 @@ class Linger:
 
 
 class Reset:
-    """Resets a connection once everything written to it has left the machine, or after LINGER_S. `done` is called once."""
+    """Resets a connection once all that was written to it has left, or after LINGER_S. `done` is called once."""
 
     __slots__ = ("_done", "_loop", "_socket", "_timer", "_until_s")
 

@@ -5,12 +5,8 @@ from typing import Final
 
 from policy.destination import Destination
 from policy.errors import BadClient
+from policy.limits import REASON_PHRASE_CHARS, REFUSAL_TEXT_CHARS
 from policy.verdict import CODES, Codes, Reason, Verdict
-
-TEXT_MAX_CHARS: Final = 300
-"""One sentence of a refusal; hostile text grows fourfold when it is escaped."""
-PHRASE_MAX_CHARS: Final = 160
-"""A reason phrase: clients cut status lines at about 200 (curl's and git's error texts)."""
 
 REQUEST_SLOW: Final = Codes(408, "http_request_error", None, None)
 """A client that stopped in the middle of its request."""
@@ -99,9 +95,9 @@ def render(
         phrase += f" ({printable(verdict.rule)})"
     elif destination is None and verdict.detail:
         phrase += f" ({printable(verdict.detail)})"
-    details = f"{verdict.reason}{subject}: {_why(verdict)}; record {record_id}"
+    details = f"{verdict.reason}{subject}: {_why(verdict).rstrip('.')}; record {record_id}"
     lines = [
-        f"HTTP/1.1 {said.http} {phrase[:PHRASE_MAX_CHARS]}",
+        f"HTTP/1.1 {said.http} {phrase[:REASON_PHRASE_CHARS]}",
         f'Proxy-Status: stockade; error={said.proxy_status}; details="{_sf_string(details)}"',
         f"Content-Type: {'application/problem+json' if accepts_json else 'text/plain; charset=utf-8'}",
         f"Content-Length: {len(text)}",
@@ -119,10 +115,10 @@ def socks5(reply: int) -> bytes:
     return bytes((5, reply, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
-def printable(text: str, most: int = TEXT_MAX_CHARS) -> str:
+def printable(text: str, most: int = REFUSAL_TEXT_CHARS) -> str:
     """Escape all of `text` that is not printable ASCII, as Python does, and cut it to `most` characters."""
     safe = "".join(
-        char if " " <= char <= "~" else char.encode("unicode_escape").decode("ascii")
+        char if " " <= char <= "~" else ascii(char)[1:-1]
         for char in text[: most + 1].encode("utf-8", "backslashreplace").decode("utf-8")
     )
     return safe if len(safe) <= most else safe[: most - 3] + "..."

@@ -37,31 +37,36 @@ class Socks5Reader:
 
     def __init__(self) -> None:
         self._held = b""
+        self._unsent = b""
+        """Answers to the messages of this feed that were well; a refusal comes behind them."""
         self._phase = Phase.GREETING
         self._label: str | None = None
 
     def feed(self, data: bytes) -> Step:
         """Read on. Raises BadClient for what the protocol has no place for; say `refused` and close then."""
         self._held += data
-        send = b""
         while True:
             if self._phase is Phase.GREETING:
                 answer = self._greeting()
             elif self._phase is Phase.PASSWORD:
                 answer = self._password()
             else:
-                return Step(send, self._request())
+                asked = self._request()
+                break
             if answer is None:
-                return Step(send)
-            send += answer
+                asked = None
+                break
+            self._unsent += answer
+        send, self._unsent = self._unsent, b""
+        return Step(send, asked)
 
     def refused(self, reply: int) -> bytes:
         """Say the error of the phase the client is in; `reply` is the REP field where there is one."""
         if self._phase is Phase.GREETING:
             return bytes((VERSION, METHOD_NO_ACCEPTABLE))
         if self._phase is Phase.PASSWORD:
-            return b"\x01\x01"
-        return socks5(reply)
+            return self._unsent + b"\x01\x01"
+        return self._unsent + socks5(reply)
 
     def _greeting(self) -> bytes | None:
         """RFC 1928 §3: version, count, methods. A credential is taken for its label when offered."""
@@ -78,9 +83,7 @@ class Socks5Reader:
         if METHOD_NONE in methods:
             self._phase = Phase.REQUEST
             return bytes((VERSION, METHOD_NONE))
-        raise BadClient(
-            Reason.PROTOCOL_REFUSED, "no SOCKS5 method in common: offer 0 (none) or 2 (user name)"
-        )
+        raise BadClient(Reason.PROTOCOL_REFUSED, "no SOCKS5 method in common: offer 0 (none) or 2 (user name)")
 
     def _password(self) -> bytes | None:
         """RFC 1929 §2: any name and password are accepted; the password is not kept."""

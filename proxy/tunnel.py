@@ -1,4 +1,4 @@
-"""Carries bytes both ways between a client and its upstream, with back-pressure, once the client's first words are judged."""
+"""Carries bytes both ways, with back-pressure, once the first words of the client are judged."""
 
 import errno
 import socket
@@ -114,7 +114,7 @@ class Tunnel:
     def start(self, first: bytes = b"") -> None:
         """Begin to carry; `first` is what the client said behind its request."""
         if first:
-            self._take(self._client, self._upstream, first)
+            self._take(first)
         self._settle()
 
     def cut(self, closed_by: str) -> None:
@@ -164,16 +164,16 @@ class Tunnel:
             side.read_ended = True
             return False
         if self._claim is not None and side is self._client:
-            self._take(side, other, bytes(self._buffer[:count]))
+            self._take(bytes(self._buffer[:count]))
             return False
         self._send(other, self._buffer[:count])
         return not other.pending and not other.broken
 
-    def _take(self, side: _Side, other: _Side, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         """Hold the client's first bytes until its claim is judged, then send them on as they came."""
         claim = self._claim
         if claim is None:
-            self._send(other, memoryview(data))
+            self._send(self._upstream, memoryview(data))
             return
         self._held += data
         had_deadline = claim.has_deadline
@@ -270,9 +270,7 @@ class Tunnel:
     def _hand_over(self) -> None:
         """It is HTTP in the clear: leave both sockets to the caller, unless the server spoke first."""
         if self._client.delivered_bytes or self._client.pending:
-            self._refuse(
-                BadClient(Reason.NOT_HTTP, "The server spoke before the client on port 80; that is not HTTP.")
-            )
+            self._refuse(BadClient(Reason.NOT_HTTP, "The server spoke before the client on port 80; that is not HTTP."))
             return
         self._stop_watching()
         self._end("http", rest=bytes(self._held))

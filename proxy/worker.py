@@ -3,14 +3,15 @@
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from policy.address import Floor, classify
 from policy.errors import BadPolicy, Broken
 from policy.host import Address
 from policy.layers import Policy
 from policy.limits import COPY_BYTES, PARENT_POLL_S, Limits
+from proxy.crash import say
 from proxy.flow import Plane
 from proxy.front import Front, Listener
 from proxy.gate import Gate, Keeps
@@ -31,9 +32,7 @@ class Worker:
     addresses cannot be learnt: without them its own services could be reached.
     """
 
-    def __init__(
-        self, loop: Loop, listeners: Sequence[Listener], *, servers: Sequence[tuple[str, int]], journal: Keeps
-    ) -> None:
+    def __init__(self, loop: Loop, listeners: Sequence[Listener], *, servers: Sequence[tuple[str, int]], journal: Keeps) -> None:
         self._loop = loop
         self._policies = {listener.session: listener.session.policy for listener in listeners}
         """Each session's policy as it was loaded, without the addresses found here."""
@@ -54,6 +53,7 @@ class Worker:
     def adopt(self, policy: Policy) -> None:
         """Swap in a policy for every session; live connections that it refuses are cut."""
         self._policies = dict.fromkeys(self._policies, policy)
+        self._resolver.limits = policy.limits
         self._apply()
 
     def drain(self, drained: Callable[[], None]) -> None:
@@ -74,13 +74,16 @@ class Worker:
         return next((policy.revision for policy in self._policies.values()), "none")
 
     def _own_changed(self, addresses: frozenset[Address]) -> None:
-        """This machine's addresses are these now: none of them may be reached."""
-        self._own_addresses = addresses
+        """This machine's addresses are these now, and none of them may be reached.
+
+        Those on the hard floor are refused anyway, and keep the reason that `explain` gives for them too.
+        """
+        self._own_addresses = frozenset(own for own in addresses if classify(own).floor is not Floor.HARD)
         self._apply()
 
     def _apply(self) -> None:
         for session, policy in self._policies.items():
-            session.adopt(policy.with_own(self._own_addresses))
+            self._loop.guard(session.adopt, policy.with_own(self._own_addresses))
 
 
 def serve(
@@ -119,9 +122,7 @@ def serve(
 class _Served:
     """What the signals of a serving process do."""
 
-    def __init__(
-        self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None
-    ) -> None:
+    def __init__(self, loop: Loop, worker: Worker, reload: Callable[[], Policy] | None, parent_pid: int | None) -> None:
         self._loop = loop
         self._worker = worker
         self._reload = reload
@@ -158,10 +159,10 @@ class _Served:
         try:
             policy = self._reload()
         except (BadPolicy, Broken) as error:
-            sys.stderr.write(f"stockade: the policy was not reloaded, revision {old} stays in force:\n{error}\n")
+            say(f"stockade: the policy was not reloaded, revision {old} stays in force:\n{error}\n")
             return
         self._worker.adopt(policy)
-        sys.stderr.write(f"stockade: policy revision {policy.revision} is in force; it was {old}\n")
+        say(f"stockade: policy revision {policy.revision} is in force; it was {old}\n")
 
 
 def raise_file_limit() -> None:

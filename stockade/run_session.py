@@ -2,13 +2,16 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from firewall import namespace, standing
 from policy.errors import Broken
+from policy.layers import Policy
 from policy.limits import COMMAND_S, PROXY_PORT
 from proxy.loop import Loop
 from sandbox import account, bwrap, plan, probe, workspace
@@ -16,6 +19,7 @@ from sandbox.child import Launch
 from sandbox.outcome import Outcome
 from sandbox.plan import Network
 from sandbox.supervisor import Supervisor
+from stockade.run_front import Front, Served
 
 ENDPOINTS: Final = (("127.0.0.1", PROXY_PORT), ("::1", PROXY_PORT))
 BACKENDS: Final = ("bwrap",)
@@ -57,19 +61,14 @@ class Ran:
 
 def run(request: Request) -> Ran:
     """Run the request's command to its end. Raises `Broken` or `BadPolicy` where it could not be started as asked."""
+    policy = _load(request)
     network = request.effective_network
-    if network == "proxied" and not request.policies:
-        raise Broken(
-            "network proxied: no policy was given, so nothing could be reached; add --policy FILE, or --net offline"
-        )
-    if network == "offline" and request.policies:
-        raise Broken("network offline: the policy given would never be asked; drop --policy, or use --net proxied")
     with ExitStack() as stack:
         program = bwrap.find(os.environ.get("PATH", os.defpath))
         space = workspace.make() if request.workspace is None else workspace.open_at(request.workspace)
         stack.callback(space.close)
-        here = standing.read()
-        who = account.choose(here, (os.geteuid(), os.getegid()), space.owner, space.path, account.taken_uids())
+        mine = (os.geteuid(), os.getegid())
+        who = account.choose(standing.read(), mine, space.owner, space.path, account.taken_uids())
         made = plan.lay(
             request.command,
             workspace=space.path,
@@ -79,7 +78,7 @@ def run(request: Request) -> Ran:
             caller=os.environ,
             timeout_s=request.timeout_s,
         )
-        endpoints: Sequence[namespace.Endpoint] = ENDPOINTS if network == "proxied" else ()
+        endpoints: Sequence[namespace.Endpoint] = () if policy is None else ENDPOINTS
         cordon = namespace.make(endpoints, account=(who.uid, who.gid) if who.switched else None)
         stack.callback(cordon.close)
         claimed = space.claim(who)
@@ -88,11 +87,38 @@ def run(request: Request) -> Ran:
         loop = Loop()
         stack.callback(loop.close)
         supervisor = Supervisor(loop, launch, live=None if request.captured else (1, 2), stdin=0)
+        front = None
+        if policy is not None:
+            served = Served(cordon.listeners, space.path, policy, request.resolvers, request.journal)
+            front = Front(loop, served, lambda why: supervisor.end(failure=why))
+            front.start()
+            stack.callback(front.stop)
         _watch_signals(supervisor)
         supervisor.start()
         while supervisor.outcome is None:
             loop.turn()
-        return Ran(supervisor.outcome, notes=() if claimed is None else (claimed,))
+        notes = [] if claimed is None else [claimed]
+        if front is None:
+            return Ran(supervisor.outcome, notes=tuple(notes))
+        front.stop()
+        if front.untold_count:
+            notes.append(f"{front.untold_count} more refusals are in the journal alone")
+        return Ran(supervisor.outcome, tuple(front.refusals), tuple(notes))
+
+
+def _load(request: Request) -> Policy | None:
+    """Read the policy that the network needs; None for none."""
+    if request.effective_network == "offline":
+        if request.policies:
+            raise Broken("network offline: the policy would never be asked; drop --policy, or use --net proxied")
+        return None
+    if not request.policies:
+        raise Broken(
+            "network proxied: no policy was given, so nothing could be reached; add --policy FILE, or use --net offline"
+        )
+    from stockade.policy_files import load
+
+    return load([Path(file) for file in request.policies], time.time())
 
 
 def _watch_signals(supervisor: Supervisor) -> None:

@@ -22,10 +22,10 @@ _USAGE: Final = 2
 class _Group(TyperGroup):
     """Its own mistakes in the command line exit with 125, since 2 is a status that a command may have."""
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; a usage error leaves with Stockade's status."""
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            return super().parse_args(ctx, args)
         except Exception as error:
             if getattr(error, "exit_code", None) == _USAGE:
                 vars(error)["exit_code"] = FAILED
@@ -98,14 +98,14 @@ def command(
         journal=journal,
     )
     try:
-        request = replace(request, network=_network(net), resolvers=tuple(map(_endpoint, resolver or ())))
+        request = replace(request, network=_network(net), resolvers=tuple(map(_server, resolver or ())))
         _require_backend(backend)
         ran = run(request)
     except (Broken, BadPolicy) as error:
         ran = Ran(_never_ran(error))
     except KeyboardInterrupt:
         raise typer.Exit(128 + signal.SIGINT) from None
-    _tell(ran)
+    _tell(ran, as_json=as_json)
     if as_json:
         sys.stdout.write(json.dumps(describe(ran, request, backend)) + "\n")
     raise typer.Exit(ran.outcome.exit)
@@ -145,21 +145,10 @@ def _require_backend(word: str) -> None:
         raise Broken(f"--backend {word}: this version has {', '.join(BACKENDS)}")
 
 
-def _endpoint(text: str) -> tuple[str, int]:
-    from ipaddress import ip_address
+def _server(text: str) -> tuple[str, int]:
+    from proxy.dns_servers import read_server
 
-    host, port = text, "53"
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest[1:] if rest.startswith(":") else ("53" if not rest else "")
-    elif text.count(":") == 1:
-        host, port = text.split(":")
-    try:
-        if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
-            raise ValueError(text)
-        return str(ip_address(host)), int(port)
-    except ValueError:
-        raise Broken(f"--resolver {text}: write an address, or an address and a port, as in 192.0.2.53:53") from None
+    return read_server(text)
 
 
 def _never_ran(error: Exception) -> Outcome:
@@ -178,12 +167,16 @@ def _never_ran(error: Exception) -> Outcome:
     )
 
 
-def _tell(ran: Ran) -> None:
+def _tell(ran: Ran, *, as_json: bool) -> None:
     """Say on standard error whatever a person must know that is not the command's own output."""
     lines = [*ran.notes, *(ran.outcome.failure or "").splitlines()]
     if ran.outcome.timed_out:
         lines.append("the time was up; everything the command started was killed")
     if not ran.outcome.acknowledged:
         lines.append("the end was not acknowledged: processes of the command may still be alive")
+    if ran.refusals and not as_json:
+        from stockade.run_front import told
+
+        lines += told(ran.refusals)
     for line in lines:
         sys.stderr.write(f"stockade: {line}\n")

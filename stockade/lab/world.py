@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -33,6 +34,8 @@ _FORWARDING: Final = ("/proc/sys/net/ipv4/conf/all/forwarding", "/proc/sys/net/i
 def main(control_fd: int) -> None:
     """Say `{"ready": ...}`, then be the lab until the control socket ends."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a test may keep thousands of connections open
     control = socket.socket(fileno=control_fd)
     try:
         topology = build()
@@ -130,6 +133,7 @@ class World:
 
     def _canaries(self) -> dict[str, int]:
         """Return the attempts at addresses where nothing answers, without listeners that a test expects."""
+        self._watch.check_nothing_was_lost()
         return {place: count for place, count in self._watch.seen.items() if self._is_canary(place)}
 
     def _is_canary(self, place: str) -> bool:

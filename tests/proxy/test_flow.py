@@ -29,9 +29,9 @@ def rig():
         assert made.session.clients_count == 0
     assert made.printed == []
     deadline = time.monotonic() + 5
-    while descriptors() != before and time.monotonic() < deadline:
+    while descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.fixture
@@ -217,10 +217,7 @@ def test_half_a_greeting_gets_its_protocols_error_within_the_deadline(rig, said,
         if ends:
             client.shutdown(socket.SHUT_WR)
         started_s = time.monotonic()
-        try:
-            got = read_all(client)
-        except ConnectionResetError:
-            got = b""
+        got = read_all(client)
         took_s = time.monotonic() - started_s
     assert got[: len(answer)] == answer and bool(got) == bool(answer)
     assert took_s < (0.5 if ends else 2)

@@ -6,10 +6,11 @@ import pytest
 
 from policy.destination import read_authority
 from policy.errors import BadClient
+from policy.limits import VIA_COUNT
 from policy.verdict import Reason, Verdict
 from proxy.asked import Asked
 from proxy.entry import EntryReader
-from proxy.http_head import VIA_MAX_COUNT, HttpReader
+from proxy.http_head import HttpReader
 from tests.proxy.cuts import ways
 
 BASIC = base64.b64encode(b"user:s3cret")
@@ -46,6 +47,9 @@ REFUSED = [
     (head("GET http://a.b/ HTTP/1.0", "Host: a.b", "Host: c.d"), Reason.REQUEST_INVALID, "one Host"),
     (head("GET http://a.b/ HTTP/1.1", "Host: 127.0.0.1"), Reason.HOST_MISMATCH, "a.b:80"),
     (head("GET http://a.b/ HTTP/1.1", "Host: a.b:81"), Reason.HOST_MISMATCH, "a.b:80"),
+    (head("GET http://a.b/c/ HTTP/1.1", "Host: a.b/c"), Reason.HOST_INVALID, ""),
+    (head("GET http://a.b?c/ HTTP/1.1", "Host: a.b?c"), Reason.HOST_INVALID, ""),
+    (head("GET http:///c HTTP/1.1", "Host: "), Reason.HOST_INVALID, ""),
     (head("GET http://a.b/ HTTP/1.0", "Host: c.d"), Reason.HOST_MISMATCH, "a.b:80"),
     (head("GET http://a.b/ HTTP/1.1", "Host: "), Reason.HOST_INVALID, ""),
     (head("GET http://a.b/ HTTP/1.1", "Host: a.b, c.d"), Reason.HOST_INVALID, ""),
@@ -69,7 +73,7 @@ REFUSED = [
     ),
     (head("CONNECT a.b:443 HTTP/1.1", "Via: 1.1 stockade"), Reason.REQUEST_INVALID, "loop"),
     (
-        head("GET http://a.b/ HTTP/1.1", "Host: a.b", "Via: 1.1 x" + ", 1.1 y" * VIA_MAX_COUNT),
+        head("GET http://a.b/ HTTP/1.1", "Host: a.b", "Via: 1.1 x" + ", 1.1 y" * VIA_COUNT),
         Reason.REQUEST_INVALID,
         "loop",
     ),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.destination import Destination, read_authority
+from policy.limits import REASON_PHRASE_CHARS
 from policy.verdict import CODES, Reason, Verdict
-from proxy.refusal import PHRASE_MAX_CHARS, printable, remedy, render
+from proxy.refusal import printable, remedy, render
 
 EVIL = read_authority("evil.example.net:8443")
 REFUSALS = [reason for reason in Reason if reason is not Reason.GRANTED]
@@ -147,7 +148,7 @@ def test_hostile_text_stays_text(text: str, accepts_json: bool) -> None:
     for destination in (None, EVIL):
         said = render("http", verdict, destination, text, accepts_json=accepts_json)
         line, fields, body = parts(said)
-        assert len(line) <= PHRASE_MAX_CHARS + len("HTTP/1.1 400 ")
+        assert len(line) <= REASON_PHRASE_CHARS + len("HTTP/1.1 400 ")
         assert set(fields) <= {
             "proxy-status",
             "content-type",

@@ -1,6 +1,7 @@
 """The lab is a whole internet, is private, counts what leaves the gateway, and goes when its owner goes."""
 
 import os
+import resource
 import signal
 import socket
 import struct
@@ -16,6 +17,7 @@ from policy.errors import Broken
 from stockade.lab import places
 from stockade.lab.lab import Lab
 from stockade.lab.origins import CANARY_WORDS, DIGEST, ECHO, POURS, POURS_BYTES, SSH, SSH_BANNER
+from stockade.lab.watch import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,9 +103,7 @@ def test_refuses_to_start_with_a_second_cable(lab):
         "except Exception as fault:\n"
         "    print(type(fault).__name__, fault)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=False
-    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.stdout.startswith("Broken the lab's internet has links it should not have (extra, lo, net)")
 
 
@@ -274,9 +274,7 @@ def test_everything_dies_with_its_owner(how):
         "lab = Lab(); child = lab.popen(['sleep', '60'])\n"
         "print(lab.pid, child.pid, flush=True); sys.stdin.readline(); lab.close(); child.kill()\n"
     )
-    owner = subprocess.Popen(
-        [sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    owner = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     pids = [int(word) for word in owner.stdout.readline().split()]
     assert all(_lives(pid) for pid in pids)
     if how == "killed":
@@ -300,3 +298,59 @@ def test_links_say_what_the_kernel_said():
         with pytest.raises(Broken, match="no network interface 'nonesuch'"):
             links.bring_up("nonesuch")
         assert "lo" in {link.name for link in links.all()}
+
+
+def test_a_bulk_transfer_leaves_the_watch_alone(lab):
+    for _ in range(2):
+        assert len(say(lab, "93.184.215.14", POURS, most=1 << 30)) == POURS_BYTES
+    for number in range(300):
+        with lab.socket("gateway", socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto(b"x", ("10.0.0.7", 1_000 + number))
+    assert len(lab.canaries()) == 300
+    assert lab.attempts()[f"93.184.215.14:{POURS}/tcp"] == 2
+
+
+@pytest.mark.parametrize(
+    "packet, named",
+    [
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5002", "10.0.0.5:80/tcp"),
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5012", None),
+        ("45000028000000004006000001020304 0a000005 0001 0050 00000000 00000000 5010", None),
+        ("46000028000000004006000001020304 0a000005 00000000 0001 0050 00000000 00000000 5002", "10.0.0.5:80/tcp"),
+        ("45000028000000004011000001020304 08080808 0001 0035 0008 0000", "8.8.8.8:53/udp"),
+        ("45000028000000004001000001020304 08080808 0800 0000", "8.8.8.8:0/ping"),
+        ("45000028000000004001000001020304 08080808 0301 0000", None),
+        ("45000028000000004084000001020304 08080808 0001 0035", "8.8.8.8:0/132"),
+        ("6000000000143a40" + "00" * 16 + "fd000ec2" + "00" * 10 + "0254 8000", "[fd00:ec2::254]:0/ping"),
+        ("6000000000143a40" + "00" * 16 + "fd000ec2" + "00" * 10 + "0254 8700", None),
+        ("", None),
+        ("45", None),
+    ],
+)
+def test_a_packet_is_named_by_where_it_begins_something(packet, named):
+    assert describe(bytes.fromhex(packet)) == named
+
+
+def test_a_thousand_idle_connections_are_held_and_let_go(lab):
+    def held():
+        return len(os.listdir(f"/proc/{lab.pid}/fd"))
+
+    before = held()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    clients = [lab.socket("gateway") for _ in range(1_100)]
+    for client in clients:
+        client.settimeout(10)
+        client.connect(("93.184.215.14", 1003))
+    assert _within(10, lambda: held() >= before + 1_100)
+    for client in clients:
+        client.close()
+    assert _within(10, lambda: held() <= before + 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _within(most_s, holds):
+    until_s = time.monotonic() + most_s
+    while not holds() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return holds()

@@ -102,7 +102,7 @@ _NameText = Annotated[str, _text(_name, "a name")]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
 
 class InjectTable(_Table):
@@ -153,7 +153,7 @@ class DnsTable(_Table):
     AAAA_rcode: str | None = None
 
 
-class TestTable(_Table):
+class TrialTable(_Table):
     """`[[test]]`: a target and what must become of it."""
 
     to: str
@@ -169,7 +169,7 @@ class _FileKeys(_Table):
     refuse: list[RefuseTable] = []
     addresses: AddressesTable = AddressesTable()
     limits: _Table | None = None
-    test: list[TestTable] = []
+    test: list[TrialTable] = []
 
 
 LimitsTable: Final[type[_Table]] = create_model(
@@ -373,7 +373,7 @@ def _unknown(found: ErrorDetails) -> str:
         "refuse": RefuseTable,
         "addresses": AddressesTable,
         "limits": LimitsTable,
-        "test": TestTable,
+        "test": TrialTable,
         "inject": InjectTable,
         "dns": DnsTable,
     }

@@ -42,7 +42,7 @@ class Flow:
     """Owns one accepted, non-blocking client socket. `ended` is called exactly once, with the flow."""
 
     __slots__ = (
-        "_asked", "_cancel", "_client", "_ended", "_forward", "_linger", "_opened", "_opened_s", "_plane",
+        "_asked", "_cancel", "_client", "_ended", "_forward", "_is_over_limit", "_linger", "_opened", "_opened_s", "_plane",
         "_reader", "_said_bytes", "_session", "_timer", "_tunnel", "state",
     )  # fmt: skip
 
@@ -62,6 +62,7 @@ class Flow:
         self._linger: Linger | None = None
         self.state = State.GREETING
         session.clients_count += 1
+        self._is_over_limit = session.clients_count > session.policy.limits.connections_count
         self._timer = plane.loop.call_at(plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late)
         plane.loop.watch(client.fileno(), IN, self._greet)
 
@@ -142,6 +143,9 @@ class Flow:
         """Go through the gate, or leave plain HTTP to the forward, which does so for each request."""
         self._asked = asked
         self._timer.cancel()
+        if self._is_over_limit:
+            self._refuse(self._limit_reached())
+            return
         if asked.entry == "http":
             self._forward_from(asked, None)
             return
@@ -151,6 +155,11 @@ class Flow:
             self._cancel = cancel
             # Early bytes wait in the kernel; only an end both ways is worth knowing now.
             self._plane.loop.modify(self._client.fileno(), 0, self._left_early)
+
+    def _limit_reached(self) -> Verdict:
+        policy = self._session.policy
+        detail = f"This session may have {policy.limits.connections_count} connections at a time (connections_count)."
+        return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
 
     def _left_early(self, _mask: int) -> None:
         """The client reset or closed both ways while the gate was at work."""
@@ -199,9 +208,7 @@ class Flow:
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
-            self._record(
-                replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail)
-            )
+            self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
         self._end()
 

@@ -119,7 +119,7 @@ def printable(text: str, most: int = REFUSAL_TEXT_CHARS) -> str:
     """Escape all of `text` that is not printable ASCII, as Python does, and cut it to `most` characters."""
     text = text.replace("…", "...")
     safe = "".join(
-        char if " " <= char <= "~" else char.encode("unicode_escape").decode("ascii")
+        char if " " <= char <= "~" else ascii(char)[1:-1]
         for char in text[: most + 1].encode("utf-8", "backslashreplace").decode("utf-8")
     )
     return safe if len(safe) <= most else safe[: most - 3] + "..."

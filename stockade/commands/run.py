@@ -22,10 +22,10 @@ _USAGE: Final = 2
 class _Group(TyperGroup):
     """Its own mistakes in the command line exit with 125, since 2 is a status that a command may have."""
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; a usage error leaves with Stockade's status."""
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            return super().parse_args(ctx, args)
         except Exception as error:
             if getattr(error, "exit_code", None) == _USAGE:
                 vars(error)["exit_code"] = FAILED

@@ -109,10 +109,14 @@ def _ask(policy: Policy, table: Table, destination: Destination, now_s: float, h
     if said.rule is not None:
         detail = f"The refuse rule {said.rule.name} names {host}."
         return _refused(table, Reason.REFUSED_BY_RULE, detail, said.rule.name), ()
-    spoken = _speak(table, said.entries, destination, now_s, head)
+    entries = said.entries
     if said.special is None:
-        return spoken
-    lifting = tuple(entry for entry in spoken[1] if host in entry.exact and entry.private is not None)
+        if len(entries) == 1 and entries[0].is_plain and destination.port in entries[0].ports:
+            return entries[0].granted, entries
+        return _speak(table, entries, destination, now_s, head)
+    lifting = tuple(
+        entry for entry in _speak(table, entries, destination, now_s, head)[1] if host in entry.exact and entry.private is not None
+    )
     if lifting:
         return lifting[0].granted, lifting
     detail = f"{host} is a special name: {said.special.title}."
@@ -125,11 +129,12 @@ def _ask_literal(policy: Policy, table: Table, destination: Destination, now_s: 
     standing = _stand(policy, table, address)
     if isinstance(standing, Verdict):
         return standing, ()
-    reached, block = standing
-    found = table.grant_networks.find(reached)
-    if block.floor is Floor.NONE:
+    if standing is None:
+        found = table.grant_networks.find(counts_as(address, table.nat64) or address)
         entries = tuple(table.entries[at] for at in sorted({*found, *table.presets}))
         return _speak(table, entries, destination, now_s, head)
+    reached, block = standing
+    found = table.grant_networks.find(reached)
     if found and not destination.is_mapped:
         entries = tuple(table.entries[at] for at in sorted(set(found)))
         verdict, speaking = _speak(table, entries, destination, now_s, head)
@@ -142,8 +147,6 @@ def _ask_literal(policy: Policy, table: Table, destination: Destination, now_s: 
 
 def _speak(table: Table, entries: tuple[Entry, ...], destination: Destination, now_s: float, head: _Head) -> _Spoken:
     """The grants of `entries` that speak for the destination now; without one, why the nearest does not."""
-    if len(entries) == 1 and entries[0].is_plain and destination.port in entries[0].ports:
-        return entries[0].granted, entries
     speaking = []
     nearest: tuple[int, Entry, str] | None = None
     for entry in entries:
@@ -233,12 +236,12 @@ def _admit(
         refused = _hold_chain(table, host, answer.chain, speaking)
         if refused is not None:
             return refused
-    soft = []
+    soft: list[tuple[Address, Address, Block]] = []
     for address in answer.addresses:
         standing = _stand(policy, table, address)
         if isinstance(standing, Verdict):
             return standing
-        if standing[1].floor is not Floor.NONE:
+        if standing is not None:
             soft.append((address, *standing))
     if not soft:
         return verdict
@@ -248,8 +251,8 @@ def _admit(
     return _offends(table, *soft[0], grant=verdict.grant)
 
 
-def _stand(policy: Policy, table: Table, address: Address) -> Verdict | tuple[Address, Block]:
-    """What `address` reaches and the block of that, or the refusal that no grant can lift.
+def _stand(policy: Policy, table: Table, address: Address) -> tuple[Address, Block] | Verdict | None:
+    """None for a public address; what one on the soft floor reaches, and its block; or the refusal no grant can lift.
 
     Such a refusal comes from a rule, from the address being this machine's own, or from the hard floor.
     """
@@ -267,6 +270,8 @@ def _stand(policy: Policy, table: Table, address: Address) -> Verdict | tuple[Ad
         detail = f"{address} is one of this machine's own addresses."
         return _refused(table, Reason.ADDRESS_OWN, detail, "own address", address=address)
     block = classify(reached)
+    if block.floor is Floor.NONE:
+        return None
     return _offends(table, address, reached, block) if block.floor is Floor.HARD else (reached, block)
 
 

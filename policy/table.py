@@ -79,9 +79,16 @@ class Table:
         found = self.names.get(name)
         if found is not None:
             return found
-        if "." not in name:
+        labels = name.split(".")
+        if len(labels) == 1:
             return self.single
-        return _deepest(self.wildcards, name).said
+        node = self.wildcards
+        for label in labels[:0:-1]:  # as `_deepest`, without a call more on the way of every connection
+            below = node.children.get(label)
+            if below is None:
+                break
+            node = below
+        return node.said
 
 
 def compile_table(

@@ -9,7 +9,7 @@ from typing import Final
 from policy.grant import Grant, HostPattern, Refuse
 from policy.host import Name
 from policy.networks import Networks, compile_networks
-from policy.special import SpecialName, special
+from policy.special import SINGLE_LABEL, SPECIAL_NAMES, SpecialName, special
 from policy.verdict import Reason, Verdict
 
 
@@ -49,8 +49,9 @@ class _Node:
     rules: list[Refuse] = field(default_factory=list)
     reach: tuple[int, ...] = ()
     """The presets, and the grants of this node and those above it."""
+    special: SpecialName | None = None
     said: Said = NOTHING
-    """What these say, with the rules of the same nodes."""
+    """What all these say, from the top down to this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,10 @@ class Table:
     nat64: tuple[IPv6Network, ...]
     revision: str
     names: Mapping[Name, Said]
-    """Every name that the layer writes out, with the wildcards and presets that cover it too."""
+    """Every name that the layer writes out and every special name, with what covers them too."""
     wildcards: _Node
+    single: Said
+    """About a name of one label that `names` does not have."""
     presets: tuple[int, ...]
     entries: tuple[Entry, ...]
     """In the order of `Grant.key`, which no file's order changes."""
@@ -76,9 +79,9 @@ class Table:
         found = self.names.get(name)
         if found is not None:
             return found
-        said = _deepest(self.wildcards, name).said
-        row = special(name)
-        return said if row is None else Said(said.rule, row, said.entries)
+        if "." not in name:
+            return self.single
+        return _deepest(self.wildcards, name).said
 
 
 def compile_table(
@@ -102,7 +105,10 @@ def compile_table(
     for rule in refuses:
         for pattern in rule.hosts:
             _place(tree, exact, pattern).rules.append(rule)
-    _settle(tree, presets, (), entries)
+    for name in SPECIAL_NAMES:
+        _place(tree, exact, HostPattern(name, below=True)).special = special(name)
+        exact.setdefault(name, _Node())
+    _settle(tree, NOTHING, presets, (), entries)
     names: dict[Name, Said] = {}
     for name, node in exact.items():
         above = _deepest(tree, name)
@@ -117,6 +123,7 @@ def compile_table(
         revision=revision,
         names=names,
         wildcards=tree,
+        single=Said(tree.said.rule, SINGLE_LABEL, tree.said.entries),
         presets=presets,
         entries=entries,
         grant_networks=compile_networks(
@@ -151,13 +158,16 @@ def _place(tree: _Node, exact: dict[Name, _Node], pattern: HostPattern) -> _Node
     return node
 
 
-def _settle(node: _Node, grants: tuple[int, ...], rules: tuple[Refuse, ...], entries: tuple[Entry, ...]) -> None:
+def _settle(
+    node: _Node, above: Said, grants: tuple[int, ...], rules: tuple[Refuse, ...], entries: tuple[Entry, ...]
+) -> None:
     """Give `node` and all below it what those above them say, once, so that a look-up adds nothing up."""
     node.reach = tuple(sorted({*grants, *node.grants}))
     rules = (*rules, *node.rules)
-    node.said = Said(min(rules, key=_rule_key, default=None), None, tuple(entries[at] for at in node.reach))
+    row = node.special or above.special
+    node.said = Said(min(rules, key=_rule_key, default=None), row, tuple(entries[at] for at in node.reach))
     for child in node.children.values():
-        _settle(child, node.reach, rules, entries)
+        _settle(child, node.said, node.reach, rules, entries)
 
 
 def _deepest(tree: _Node, name: Name) -> _Node:

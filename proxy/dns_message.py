@@ -29,8 +29,7 @@ _RECORD: Final = struct.Struct(">HHIH")
 _OPCODE: Final = 0x7800
 _ADDRESS_BYTES: Final = {A: 4, AAAA: 16}
 _AROUND: Final = {
-    kind: dns.message.make_query(dns.name.root, kind, use_edns=0, payload=EDNS_PAYLOAD_BYTES).to_wire()
-    for kind in (A, AAAA)
+    kind: dns.message.make_query(dns.name.root, kind, use_edns=0, payload=EDNS_PAYLOAD_BYTES).to_wire() for kind in (A, AAAA)
 }
 """Questions for the root name; another name's is the same with its labels before the root's."""
 _SOA_LEAST_BYTES: Final = 22

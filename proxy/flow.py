@@ -61,10 +61,11 @@ class Flow:
         self._forward: Forward | None = None
         self._linger: Linger | None = None
         self.state = State.GREETING
-        session.clients_count += 1
-        self._is_over_limit = session.clients_count > session.policy.limits.connections_count
-        self._timer = plane.loop.call_at(plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late)
         plane.loop.watch(client.fileno(), IN, self._greet)
+        limits = session.policy.limits
+        self._timer = plane.loop.call_at(plane.loop.now_s + limits.greeting_s, self._greet_too_late)
+        session.clients_count += 1
+        self._is_over_limit = session.clients_count > limits.connections_count
 
     def cut(self, closed_by: str) -> None:
         """End it now, whatever it does, with a reset both ways. Harmless to repeat."""
@@ -81,6 +82,7 @@ class Flow:
         """Refuse as `internal-error`: one of our callbacks raised (see `proxy.loop.Fails`)."""
         if self.state in {State.GREETING, State.OPENING}:
             self.state = State.LINGERING  # should saying it fail as well, the flow is reset and not tried again
+            self._plane.loop.guard(self._release)
             detail = f"{type(error).__name__} inside the proxy; its standard error has the trace."
             self._plane.loop.guard(self._refuse, Verdict(False, Reason.INTERNAL_ERROR, detail=detail))
             if self._linger is not None:

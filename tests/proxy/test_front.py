@@ -1,10 +1,12 @@
 """Many clients at once: stalled ones stop nobody, limits are said, and running out of descriptors is loud and passes."""
 
+import gc
 import random
 import resource
 import socket
 import struct
 import time
+from collections import Counter
 
 from policy.limits import KEEPALIVE_IDLE_S
 from tests.proxy.peers import client_hello, closed, descriptors, read_all, read_exactly
@@ -248,4 +250,28 @@ def test_draining_lets_tunnels_end_and_accepts_no_more():
                 pass
         upstream.close()
         rig.until(lambda: drained == [1])
+        origin.close()
+
+
+def test_a_tunnel_that_ended_leaves_nothing_for_the_garbage_collector():
+    """Each connection's objects go by reference count, at once: memory stays flat at any rate."""
+    with Rig() as rig:
+        origin = Origin(rig)
+        serves(rig, origin)
+        rig.until(lambda: not rig.front.flows)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                serves(rig, origin)
+            rig.until(lambda: not rig.front.flows)
+            time.sleep(0.05)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            ours = Counter(type(each).__name__ for each in gc.garbage if type(each).__module__.startswith("proxy."))
+            assert ours == {}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
         origin.close()

@@ -1,11 +1,7 @@
 """Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure.
 
-<<<<<<< HEAD
-Long because one request's life is one state machine over two sockets: its transitions are read together or not at all.
-=======
 Long because the request's way, the response's way and every end decide over the same two sockets what comes next;
 what needs no socket is in `proxy.exchange`, what needs one only in `proxy.leg` and `proxy.upstream`.
->>>>>>> part1-b
 """
 
 import socket

@@ -102,9 +102,7 @@ _NameText = Annotated[str, _text(_name, "a name")]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
 
 class InjectTable(_Table):

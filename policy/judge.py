@@ -144,6 +144,8 @@ def _ask_literal(policy: Policy, table: Table, destination: Destination, now_s: 
 
 def _speak(table: Table, entries: tuple[Entry, ...], destination: Destination, now_s: float, head: _Head) -> _Spoken:
     """The grants of `entries` that speak for the destination now; without one, why the nearest does not."""
+    if len(entries) == 1 and entries[0].is_plain and destination.port in entries[0].ports:
+        return entries[0].granted, entries
     speaking = []
     nearest: tuple[int, Entry, str] | None = None
     for entry in entries:

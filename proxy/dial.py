@@ -152,9 +152,7 @@ class _Race:
 
     def _too_late(self) -> None:
         tried = ", ".join(str(attempt.address) for attempt in self._attempts)
-        detail = "; ".join(
-            [f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)]
-        )
+        detail = "; ".join([f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)])
         self._end(Dialled(None, None, Reason.CONNECT_TIMEOUT, detail))
 
     def _failure(self) -> Dialled:

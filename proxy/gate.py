@@ -119,14 +119,9 @@ class Gate:
 
     def decide(self, session: Session, destination: Destination, method: str | None, path: str | None) -> Verdict:
         """The verdict before DNS, the session's own state included. Not recorded."""
-        policy = session.policy
         if session.revoked:
             return revoked(session)
-        if session.is_full:
-            most = policy.limits.connections_count
-            detail = f"This session has {most} connections open, the most it may have (limits.connections_count)."
-            return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
-        return judge(policy, destination, self.clock(), method=method, path=path)
+        return judge(session.policy, destination, self.clock(), method=method, path=path)
 
     def still(self, session: Session, opened: Opened, *, method: str | None = None, path: str | None = None) -> Verdict:
         """The verdict on a connection that is open, under the session's present policy. Not recorded."""

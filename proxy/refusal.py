@@ -117,6 +117,7 @@ def socks5(reply: int) -> bytes:
 
 def printable(text: str, most: int = REFUSAL_TEXT_CHARS) -> str:
     """Escape all of `text` that is not printable ASCII, as Python does, and cut it to `most` characters."""
+    text = text.replace("…", "...")
     safe = "".join(
         char if " " <= char <= "~" else ascii(char)[1:-1]
         for char in text[: most + 1].encode("utf-8", "backslashreplace").decode("utf-8")

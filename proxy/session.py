@@ -28,11 +28,6 @@ class Session:
         """Client connections open now; the front keeps it."""
         self._live: set[Live] = set()
 
-    @property
-    def is_full(self) -> bool:
-        """More clients are open than the policy lets one session have."""
-        return self.clients_count > self.policy.limits.connections_count
-
     def keep(self, live: Live) -> None:
         """Judge this connection again at each change, until `forget`."""
         self._live.add(live)

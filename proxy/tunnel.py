@@ -42,16 +42,14 @@ class _Side:
         "mask",
         "pending",
         "read_ended",
-        "ready",
         "reset",
         "shut",
         "socket",
     )
 
-    def __init__(self, sock: socket.socket, ready: Callable[[int], None]) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.fd = sock.fileno()
-        self.ready = ready
         self.mask = 0
         """What the loop watches it for; 0 when it does not."""
         self.pending = b""
@@ -102,8 +100,8 @@ class Tunnel:
         self._limits = limits
         self._buffer = buffer
         self._done: Callable[[Ended], None] | None = done
-        self._client = _Side(client, self._client_ready)
-        self._upstream = _Side(upstream, self._upstream_ready)
+        self._client = _Side(client)
+        self._upstream = _Side(upstream)
         self._claim: Claim | None = Claim(destination)
         self._held = bytearray()
         self._last_s = loop.now_s
@@ -287,7 +285,7 @@ class Tunnel:
         if mask == 0:
             self._loop.forget(side.fd)
         elif side.mask == 0:
-            self._loop.watch(side.fd, mask, side.ready)
+            self._loop.watch(side.fd, mask, self._client_ready if side is self._client else self._upstream_ready)
         else:
             self._loop.modify(side.fd, mask)
         side.mask = mask

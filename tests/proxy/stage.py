@@ -73,11 +73,12 @@ class Conn:
     def payload(self, head: bytes) -> bytes:
         lower = head.lower()
         if b"transfer-encoding: chunked" in lower:
-            payload = b""
+            pieces = []
             while size := int(self.until(b"\r\n"), 16):
-                payload += self.exactly(size + 2)[:-2]
+                pieces.append(self.exactly(size))
+                assert self.exactly(2) == b"\r\n"
             assert self.until(b"\r\n") == b"\r\n"
-            return payload
+            return b"".join(pieces)
         if b"content-length: " in lower:
             return self.exactly(int(lower.split(b"content-length: ")[1].split(b"\r\n")[0]))
         return b""
@@ -108,7 +109,7 @@ class Origin:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            sock.settimeout(10)
+            sock.settimeout(30)
             conn = Conn(sock, len(self.conns))
             self.conns.append(conn)
             thread = threading.Thread(target=self._run, args=(conn,), daemon=True)
@@ -146,7 +147,7 @@ class Stage:
         self.loop = Loop(crashes=Crashes(write=self._crashed))
         self.crashes: list[str] = []
         policy = combine([parse(POLICY, "test.toml")])
-        limits = {"greeting_s": 2.0, "idle_s": 8.0, "drain_s": 4.0, **limits}
+        limits = {"greeting_s": 5.0, "idle_s": 20.0, "drain_s": 4.0, **limits}
         # A policy file may not ask for so little: it would cut tunnels that are only quiet.
         policy = replace(policy, limits=replace(policy.limits, **limits))
         self.session = Session("test", policy)
@@ -193,7 +194,7 @@ class Stage:
 
     def client(self) -> socket.socket:
         client = socket.create_connection(self._listener.getsockname())
-        client.settimeout(10)
+        client.settimeout(30)
         self._clients.append(client)
         return client
 

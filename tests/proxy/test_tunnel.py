@@ -150,7 +150,7 @@ def test_a_reset_is_passed_on_as_a_reset(loop, who):
     assert other.recv(100) == b"some of it"
     assert closed(other) == "reset"
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_reset_waits_for_what_was_sent_before_it(loop):
@@ -269,7 +269,7 @@ def test_a_failed_claim_sends_nothing_on_and_tells_the_client(loop, first, port,
     for _ in range(3):
         loop.turn(0.01)
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("port", [22, 443, 80])
@@ -343,7 +343,7 @@ def test_a_cut_resets_both_and_leaves_no_descriptor(loop):
     assert [ended.closed_by for ended in lane.ended] == ["policy-changed"]
     assert (closed(lane.client), closed(lane.origin)) == ("reset", "reset")
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_random_ends_at_random_moments_leave_nothing(loop):
@@ -380,5 +380,5 @@ def test_random_ends_at_random_moments_leave_nothing(loop):
                 sock.close()
         lane.client.close()
         lane.origin.close()
-    turn_until(loop, lambda: loop.turn(0.01) or loop.timers_count == 0 or descriptors() == before, 8)
-    assert descriptors() == before
+    turn_until(loop, lambda: loop.turn(0.01) or loop.timers_count == 0 or descriptors() <= before, 8)
+    assert descriptors() <= before

@@ -35,7 +35,7 @@ def worker(session):
     made.close()
     made.close()
     loop.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def listening() -> socket.socket:
@@ -87,9 +87,7 @@ def test_a_connection_that_cannot_be_judged_again_is_cut_and_the_policy_holds(wo
 def test_every_session_gets_the_new_policy():
     loop = Loop()
     sessions = [Session("a", policy()), Session("b", policy())]
-    worker = Worker(
-        loop, [Listener(listening(), each) for each in sessions], servers=[("192.0.2.53", 53)], journal=Lines()
-    )
+    worker = Worker(loop, [Listener(listening(), each) for each in sessions], servers=[("192.0.2.53", 53)], journal=Lines())
     worker.start()
     changed = policy(GRANTS + "# another revision\n")
     worker.adopt(changed)
@@ -124,7 +122,7 @@ def test_serve_ends_by_a_signal_and_leaves_no_descriptor():
         started=lambda: (started.append(1), timer.start()),
     )
     assert started == [1]
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_serve_stops_when_the_parent_is_another_one_already():

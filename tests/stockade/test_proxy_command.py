@@ -292,9 +292,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("starter", ["main", "thread"])
 def test_it_ends_with_its_parent_and_not_with_a_thread_of_it(policy_file, starter):
     command = stockade("proxy", "--policy", str(policy_file), "--exit-with-parent")
-    parent = subprocess.Popen(
-        [sys.executable, "-I", "-c", PARENT, starter, *command], stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([sys.executable, "-I", "-c", PARENT, starter, *command], stdout=subprocess.PIPE, text=True)
     pid = int(parent.stdout.readline())
     try:
         assert parent.stdout.readline() == "ready\n"

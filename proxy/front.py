@@ -99,9 +99,9 @@ class Front:
             self._spare_fd = _spare()
 
     def turn_away(self, client: socket.socket, session: Session, detail: str) -> None:
-        """Reset a client that cannot even be listened to, and record it."""
-        reset(client)
+        """Record and reset a client that cannot even be listened to."""
         self._plane.gate.refuse(session, None, "accept", Verdict(False, Reason.LIMIT_REACHED, detail=detail))
+        reset(client)
         self.complain(f"clients of {session.name} are turned away: {detail}")
 
     def complain(self, words: str) -> None:

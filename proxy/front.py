@@ -82,27 +82,26 @@ class Front:
     def refuse_waiting(self, door: "_Door") -> bool:
         """Out of descriptors: give up the spare one to accept a client, reset it, and take the spare back.
 
-        The client learns at once that it is refused, in place of waiting in a queue that nobody empties.
+        The client learns at once that it is refused, in place of waiting in a queue that nobody empties. False when
+        none waits: accept(2) wants a descriptor before it looks. Raises OSError when not even that can be done.
         """
         if self._spare_fd < 0:
             self._spare_fd = _spare()
-            return False
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         os.close(self._spare_fd)
+        self._spare_fd = -1
         try:
             client = door.accept()
-            if client is None:
-                return False
-            self.turn_away(client, door.session, "No file descriptor is left in the proxy's process.")
-            return True
-        except OSError:
-            return False
+            if client is not None:
+                self.turn_away(client, door.session, "No file descriptor is left in the proxy's process.")
+            return client is not None
         finally:
             self._spare_fd = _spare()
 
     def turn_away(self, client: socket.socket, session: Session, detail: str) -> None:
-        """Reset a client that cannot even be listened to, and record it."""
-        reset(client)
+        """Record and reset a client that cannot even be listened to."""
         self._plane.gate.refuse(session, None, "accept", Verdict(False, Reason.LIMIT_REACHED, detail=detail))
+        reset(client)
         self.complain(f"clients of {session.name} are turned away: {detail}")
 
     def complain(self, words: str) -> None:
@@ -176,11 +175,14 @@ class _Door:
             self._front.accepted(session, client)
 
     def _recover(self, error: OSError) -> bool:
-        """Whether accepting may go on at once; if not, it pauses, for the readiness of the listener would spin."""
+        """Whether accepting may go on at once; else none waits, or it pauses lest the listener's readiness spin."""
         if error.errno in _PASSING:
             return True
-        if error.errno in _EXHAUSTED and self._front.refuse_waiting(self):
-            return True
+        if error.errno in _EXHAUSTED:
+            try:
+                return self._front.refuse_waiting(self)
+            except OSError as worse:
+                error = worse
         self._front.complain(f"accepting pauses: {error.strerror}; raise the limit of open files (ulimit -n)")
         self._plane.loop.forget(self._socket.fileno())
         self._plane.loop.call_after(ACCEPT_PAUSE_S, self._resume)

@@ -134,20 +134,23 @@ def test_out_of_descriptors_refuses_at_once_and_recovers(capsys):
     with Rig() as rig:
         origin = Origin(rig)
         clients = [socket.socket() for _ in range(30)]
+        resets = []
         for client in clients:
             client.settimeout(5)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free() + 10, hard))
             for client in clients:
-                client.connect(("127.0.0.1", rig.port))
+                try:
+                    client.connect(("127.0.0.1", rig.port))
+                except ConnectionResetError:
+                    resets.append(client)
             busy_s = time.process_time()
             rig.until(lambda: "limit-reached" in rig.journal.reasons())
             time.sleep(0.5)
             assert time.process_time() - busy_s < 0.4
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        ends = [closed(client) for client in clients]
-        assert "reset" in ends
+        assert resets or "reset" in [closed(client) for client in clients]
         for client in clients:
             client.close()
         assert serves(rig, origin) < 2

@@ -149,6 +149,34 @@ def test_a_service_of_the_commands_own_is_reached_beside_the_proxy(runner):
 
 
 @each
+def test_ssh_finds_its_way_without_being_told(runner):
+    """The banner comes through; the lab's ssh server goes no further than that."""
+    runner.policy_file.write_text(POLICY + "[[grant]]\nname = 'code'\nhosts = ['github.com']\nports = [22]\n")
+    told = runner.shell(
+        "timeout 4 ssh -v -o BatchMode=yes git@github.com true; timeout 4 ssh -v -o BatchMode=yes git@example.com true"
+    )
+    assert "Remote protocol version 2.0" in told["stderr"], told["stderr"]
+    assert "HTTP/1.1 403" in told["stderr"]
+    assert "ports = [443, 80, 22]" in told["stderr"]
+    assert [(each["destination"]["host"], each["reason"]) for each in told["refusals"]] == [
+        ("example.com", "port-not-granted")
+    ]
+
+
+@each
+def test_node_reads_the_proxy_or_fails_at_once(runner):
+    """Node's own fetch reads the variables from 22.21 and 24.5 on; before, it must not hang on a name nobody resolves."""
+    script = """
+    fetch("http://example.com/").then((a) => console.log(a.status), (e) => { console.log(String(e.cause)); process.exit(1); });
+    """
+    started_s = time.monotonic()
+    told = runner.run("--", "node", "-e", script)
+    assert told["stdout"].startswith(("200", "Error: getaddrinfo")), told
+    assert told["duration_s"] < 5
+    assert time.monotonic() - started_s < 20
+
+
+@each
 def test_when_the_front_dies_the_command_ends_and_it_is_said(runner):
     mark = f"stockade-test-front-{os.getpid()}-{runner.way}"
     with runner.popen("--", "sh", "-c", f"sleep 300; : {mark}") as process:

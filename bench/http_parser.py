@@ -72,14 +72,9 @@ def main() -> None:
         for name, passes in verdicts.items():
             passed[name] += passes
         if any(verdicts.values()):
-            print(
-                f"{case:28}" + "".join(f"{'PASSES' if passes else '-':>12}" for passes in verdicts.values())
-            )
+            print(f"{case:28}" + "".join(f"{'PASSES' if passes else '-':>12}" for passes in verdicts.values()))
     print(f"{f'of {len(SMUGGLED)} hostile heads':28}" + "".join(f"{count:>12}" for count in passed.values()))
-    times = [
-        min(timeit.repeat(lambda read=read: read(REQUEST), number=2_000, repeat=9)) * 500
-        for read in READERS.values()
-    ]
+    times = [min(timeit.repeat(lambda read=read: read(REQUEST), number=2_000, repeat=9)) * 500 for read in READERS.values()]
     print(f"{'us a good head':28}" + "".join(f"{time:>12.1f}" for time in times))
 
 

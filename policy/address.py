@@ -11,7 +11,7 @@ from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Network, ip_network
 from typing import Final
 
-from policy.host import Address, plain
+from policy.host import Address
 from policy.networks import Network, Networks, compile_networks
 from policy.verdict import Reason
 
@@ -141,13 +141,16 @@ BLOCKS: Final = IANA_V4 + IANA_V6 + BEYOND + METADATA
 _TABLE: Final[Networks[Block]] = compile_networks((block.network, block) for block in BLOCKS)
 _V4_STARTS: Final = _TABLE.v4.starts
 _V4_BLOCKS: Final = tuple(blocks[-1] for blocks in _TABLE.v4.values)
+_V6_STARTS: Final = _TABLE.v6.starts
+_V6_BLOCKS: Final = tuple(blocks[-1] for blocks in _TABLE.v6.values)
 """The most specific row of each segment: every connection asks for one."""
 
 _ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
 """First half of an ISATAP interface id, universal bit clear and set (RFC 5214 §6.1)."""
 NAT64_LENGTHS: Final = (32, 40, 48, 56, 64, 96)
 """Prefix lengths of RFC 6052 §2.2."""
-NAT64_WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
+_CARRIERS: Final = frozenset((0xFFFF, 0x0064_FF9B << 64))
+"""First 96 bits of IPv4-mapped addresses (RFC 4291 §2.5.5.2) and of NAT64's well-known prefix (RFC 6052 §2.1)."""
 
 
 def classify(address: Address) -> Block:
@@ -155,7 +158,7 @@ def classify(address: Address) -> Block:
     number = int(address)
     if isinstance(address, IPv4Address):
         return _V4_BLOCKS[bisect_right(_V4_STARTS, number) - 1]
-    block = _TABLE.v6.find(number)[-1]
+    block = _V6_BLOCKS[bisect_right(_V6_STARTS, number) - 1]
     return _isatap(number, block) if (number >> 32) & 0xFFFF_FFFF in _ISATAP else block
 
 
@@ -165,11 +168,10 @@ def counts_as(address: Address, nat64: tuple[IPv6Network, ...] = ()) -> Address 
     `nat64`: the site's own prefixes, without the well-known one. None when the address has a NAT64 prefix and yet is
     no such address (bits 64 to 71 are not zero): nobody can say where that goes.
     """
-    address = plain(address)
     if isinstance(address, IPv4Address):
         return address
     number = int(address)
-    if number >> 32 == int(NAT64_WELL_KNOWN.network_address) >> 32:
+    if number >> 32 in _CARRIERS:
         return IPv4Address(number & 0xFFFF_FFFF)
     for prefix in nat64:
         if number >> (128 - prefix.prefixlen) == int(prefix.network_address) >> (128 - prefix.prefixlen):

@@ -15,6 +15,7 @@ DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "tcp": N
 
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PATH: Final = re.compile(r"[/?]")
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f\\]")
 """Never in a target: parsers strip, fold or split on them, each in its own way."""
 
@@ -106,7 +107,8 @@ def read_url(text: bytes | str) -> Url:
         known = ", ".join(DEFAULT_PORTS)
         raise BadClient(Reason.REQUEST_INVALID, f"the target {quote(text)} does not begin with {known} and ://")
     rest = whole[match.end() :].partition("#")[0]
-    end = next((at for at, character in enumerate(rest) if character in "/?"), len(rest))
+    found = _PATH.search(rest)
+    end = found.start() if found else len(rest)
     authority, path = rest[:end], rest[end:]
     if not path.isascii():
         raise BadClient(Reason.REQUEST_INVALID, f"the path {quote(path)} is not ASCII; percent-encode it")

@@ -92,9 +92,7 @@ def admit(
 def _merge(policy: Policy, every: list[Verdict]) -> Verdict:
     """One verdict of all layers' verdicts, and the one place where "not decided" becomes a refusal."""
     if not every:
-        return Verdict(
-            False, Reason.NOT_GRANTED, revision=policy.revision, detail="There is no policy, so nothing may leave."
-        )
+        return Verdict(False, Reason.NOT_GRANTED, revision=policy.revision, detail="There is no policy, so nothing may leave.")
     refused = [verdict for verdict in every if not verdict.allowed]
     if refused:
         return min(refused, key=lambda it: (_FIRMNESS.get(it.reason, 9), it.reason, it.layer or ""))
@@ -144,6 +142,8 @@ def _ask_literal(policy: Policy, table: Table, destination: Destination, now_s: 
 
 def _speak(table: Table, entries: tuple[Entry, ...], destination: Destination, now_s: float, head: _Head) -> _Spoken:
     """The grants of `entries` that speak for the destination now; without one, why the nearest does not."""
+    if len(entries) == 1 and entries[0].is_plain and destination.port in entries[0].ports:
+        return entries[0].granted, entries
     speaking = []
     nearest: tuple[int, Entry, str] | None = None
     for entry in entries:

@@ -34,6 +34,8 @@ REFUSAL_TEXT_CHARS: Final = 300
 """One sentence of a refusal that a client may have had a hand in."""
 REASON_PHRASE_CHARS: Final = 160
 """Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
+HTTP_TURN_COUNT: Final = 16
+"""Pipelined requests begun in one turn, so that a client that sends a thousand to be refused holds up nobody."""
 HTTP_KEPT_S: Final = 75.0
 """A kept HTTP connection without a request; clients open another when it is gone."""
 CLIENT_HELLO_BYTES: Final = 65_536
@@ -73,7 +75,7 @@ CRASH_REPEAT_S: Final = 60.0
 CRASH_PLACES_COUNT: Final = 256
 """Lines remembered for that."""
 DNS_CACHE_COUNT: Final = 4_096
-"""Names whose answers are kept at a time, about 2 MB."""
+"""Names whose answers are kept at a time; 2 MB when each has two addresses."""
 DNS_TTL_MOST_S: Final = 300
 """Longest an answer is believed, whatever its TTL: a host that moved is found again within five minutes."""
 DNS_NEGATIVE_MOST_S: Final = 60
@@ -90,6 +92,16 @@ DNS_BACK_OFF_MOST_S: Final = 60.0
 """Longest a silent server is asked last."""
 DNS_FLIGHTS_COUNT: Final = 512
 """Names looked up at the same time; each takes two sockets or more."""
+DNS_NAMES_COUNT: Final = 64
+"""Different names decoded from one DNS message; each may have 127 labels and then takes a third of a millisecond."""
+DNS_ADDRESSES_COUNT: Final = 256
+"""Addresses of one family for one name: every one of them is judged, and written to the journal."""
+DNS_KEPT_ADDRESSES_COUNT: Final = 32
+"""An answer with more is used and not kept, so that the cache stays below 16 MB whoever fills it."""
+DNS_ONE_FAMILY_MOST_S: Final = 5
+"""Longest an answer is believed in which one family failed; else every connection would wait for that family afresh."""
+DNS_STRAYS_COUNT: Final = 16
+"""Datagrams that are no reply to the question, until it is asked over TCP, where nobody can guess (RFC 5452 §9)."""
 DNS_TCP_BYTES: Final = 65_537
 """Largest DNS message over TCP with its length (RFC 1035 §4.2.2)."""
 NETLINK_BYTES: Final = 65_536
@@ -136,7 +148,6 @@ WORKSPACE_UID_FIRST: Final = 2_000_000
 """First uid for workspaces of root: above login users, /etc/subuid's usual ranges and systemd's dynamic users."""
 WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,19 +49,19 @@ _NAMES: Final = (
     SpecialName("metadata.packet.net", "Equinix Metal", "cloud metadata", is_metadata=True),
     SpecialName("metadata.platformequinix.com", "Equinix Metal", "cloud metadata", is_metadata=True),
 )
-SPECIAL_NAMES: Final = {row.suffix: row for row in _NAMES}
+SPECIAL_NAMES: Final = {Name(row.suffix): row for row in _NAMES}
 _DEPTH: Final = max(suffix.count(".") for suffix in SPECIAL_NAMES)
 
 
 def special(name: Name) -> SpecialName | None:
-    """The row that refuses `name`, the most specific one; None for an ordinary name."""
+    """The row that refuses `name`, the most specific one; None for an ordinary name. Compiled tables hold the same."""
     at = name.rfind(".")
     if at < 0:
         return SPECIAL_NAMES.get(name, SINGLE_LABEL)
-    found = SPECIAL_NAMES.get(name[at + 1 :])
+    found = SPECIAL_NAMES.get(Name(name[at + 1 :]))
     for _ in range(_DEPTH):
         if at < 0:
             break
         at = name.rfind(".", 0, at)
-        found = SPECIAL_NAMES.get(name[at + 1 :], found)
+        found = SPECIAL_NAMES.get(Name(name[at + 1 :]), found)
     return found

@@ -1,14 +1,15 @@
 """One layer compiled for look-ups: a hash of exact hosts, a tree of reversed labels, sorted intervals of addresses."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from itertools import chain
+from typing import Final
 
-from policy.grant import Grant, Refuse
+from policy.grant import Grant, HostPattern, Refuse
 from policy.host import Name
 from policy.networks import Networks, compile_networks
-from policy.special import SpecialName, special
+from policy.special import SINGLE_LABEL, SPECIAL_NAMES, SpecialName, special
 from policy.verdict import Reason, Verdict
 
 
@@ -31,17 +32,26 @@ class Entry:
 class Said:
     """All that a layer says about one name."""
 
-    rule: Refuse | None
-    special: SpecialName | None
-    entries: tuple[Entry, ...]
+    rule: Refuse | None = None
+    special: SpecialName | None = None
+    entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Node[T]:
-    """Labels from the top of the name tree down; `values` belong to the names below this one."""
+NOTHING: Final = Said()
 
-    children: dict[str, "_Node[T]"] = field(default_factory=dict)
-    values: list[T] = field(default_factory=list)
+
+@dataclass(slots=True)
+class _Node:
+    """Labels from the top of the name tree down; what a node holds is about the names below it."""
+
+    children: dict[str, "_Node"] = field(default_factory=dict)
+    grants: list[int] = field(default_factory=list)
+    rules: list[Refuse] = field(default_factory=list)
+    reach: tuple[int, ...] = ()
+    """The presets, and the grants of this node and those above it."""
+    special: SpecialName | None = None
+    said: Said = NOTHING
+    """What all these say, from the top down to this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +64,10 @@ class Table:
     nat64: tuple[IPv6Network, ...]
     revision: str
     names: Mapping[Name, Said]
-    """Every name that the layer writes out, with the wildcards and presets that cover it too."""
-    wild_grants: _Node[int]
-    wild_refuses: _Node[Refuse]
+    """Every name that the layer writes out and every special name, with what covers them too."""
+    wildcards: _Node
+    single: Said
+    """About a name of one label that `names` does not have."""
     presets: tuple[int, ...]
     entries: tuple[Entry, ...]
     """In the order of `Grant.key`, which no file's order changes."""
@@ -65,14 +76,12 @@ class Table:
 
     def about(self, name: Name) -> Said:
         """What the layer says about `name`."""
-        return self.names.get(name) or self._look_up(name, (), ())
-
-    def _look_up(self, name: Name, rules: Iterable[Refuse], exact: Iterable[int]) -> Said:
-        """As `about`, with the rules and grants that name it exactly given."""
-        labels = name.split(".")
-        rule = min((*rules, *_climb(self.wild_refuses, labels)), key=_rule_key, default=None)
-        found = sorted({*exact, *_climb(self.wild_grants, labels), *self.presets})
-        return Said(rule, special(name), tuple(self.entries[at] for at in found))
+        found = self.names.get(name)
+        if found is not None:
+            return found
+        if "." not in name:
+            return self.single
+        return _deepest(self.wildcards, name).said
 
 
 def compile_table(
@@ -86,38 +95,40 @@ def compile_table(
     """The table of one layer; the order of `grants` and `refuses` leaves no trace in it."""
     grants = sorted(grants, key=Grant.key)
     refuses = sorted(refuses, key=_rule_key)
-    exact_grants: dict[Name, list[int]] = {}
-    exact_refuses: dict[Name, list[Refuse]] = {}
-    wild_grants: _Node[int] = _Node()
-    wild_refuses: _Node[Refuse] = _Node()
+    entries = tuple(_entry(grant, layer, revision) for grant in grants)
+    presets = tuple(at for at, grant in enumerate(grants) if grant.public_web)
+    tree = _Node()
+    exact: dict[Name, _Node] = {}
     for at, grant in enumerate(grants):
         for pattern in grant.hosts:
-            where = _reach(wild_grants, pattern.name) if pattern.below else exact_grants.setdefault(pattern.name, [])
-            where.append(at)
+            _place(tree, exact, pattern).grants.append(at)
     for rule in refuses:
         for pattern in rule.hosts:
-            place = _reach(wild_refuses, pattern.name) if pattern.below else exact_refuses.setdefault(pattern.name, [])
-            place.append(rule)
+            _place(tree, exact, pattern).rules.append(rule)
+    for name in SPECIAL_NAMES:
+        _place(tree, exact, HostPattern(name, below=True)).special = special(name)
+        exact.setdefault(name, _Node())
+    _settle(tree, NOTHING, presets, (), entries)
     names: dict[Name, Said] = {}
+    for name, node in exact.items():
+        above = _deepest(tree, name)
+        rules = [*node.rules, *([above.said.rule] if above.said.rule else [])]
+        speaking = tuple(entries[at] for at in sorted({*node.grants, *above.reach}))
+        names[name] = Said(min(rules, key=_rule_key, default=None), special(name), speaking)
     refused = [(network, rule) for rule in refuses for network in rule.addresses]
-    table = Table(
+    return Table(
         layer=layer,
         is_report=mode == "report" and bool(grants),
         nat64=nat64,
         revision=revision,
         names=names,
-        wild_grants=wild_grants,
-        wild_refuses=wild_refuses,
-        presets=tuple(at for at, grant in enumerate(grants) if grant.public_web),
-        entries=tuple(_entry(grant, layer, revision) for grant in grants),
-        grant_networks=compile_networks(
-            (network, at) for at, grant in enumerate(grants) for network in grant.addresses
-        ),
+        wildcards=tree,
+        single=Said(tree.said.rule, SINGLE_LABEL, tree.said.entries),
+        presets=presets,
+        entries=entries,
+        grant_networks=compile_networks((network, at) for at, grant in enumerate(grants) for network in grant.addresses),
         refuse_networks=compile_networks(refused) if refused else None,
     )
-    for name in {*exact_grants, *exact_refuses}:
-        names[name] = table._look_up(name, exact_refuses.get(name, ()), exact_grants.get(name, ()))
-    return table
 
 
 def _entry(grant: Grant, layer: str, revision: str) -> Entry:
@@ -135,22 +146,32 @@ def _rule_key(rule: Refuse) -> tuple[object, ...]:
     return rule.name, *map(str, rule.hosts), *map(str, rule.addresses)
 
 
-def _reach[T](tree: _Node[T], name: Name) -> list[T]:
-    """The values of the node for the names below `name`, which is made where it is missing."""
+def _place(tree: _Node, exact: dict[Name, _Node], pattern: HostPattern) -> _Node:
+    """Where the rules of `pattern` are kept, made where it is missing."""
+    if not pattern.below:
+        return exact.setdefault(pattern.name, _Node())
     node = tree
-    for label in reversed(name.split(".")):
+    for label in reversed(pattern.name.split(".")):
         node = node.children.setdefault(label, _Node())
-    return node.values
+    return node
 
 
-def _climb[T](tree: _Node[T], labels: list[str]) -> list[T]:
-    """The values of every wildcard that covers the name with these labels."""
-    found: list[T] = []
+def _settle(node: _Node, above: Said, grants: tuple[int, ...], rules: tuple[Refuse, ...], entries: tuple[Entry, ...]) -> None:
+    """Give `node` and all below it what those above them say, once, so that a look-up adds nothing up."""
+    node.reach = tuple(sorted({*grants, *node.grants}))
+    rules = (*rules, *node.rules)
+    row = node.special or above.special
+    node.said = Said(min(rules, key=_rule_key, default=None), row, tuple(entries[at] for at in node.reach))
+    for child in node.children.values():
+        _settle(child, node.said, node.reach, rules, entries)
+
+
+def _deepest(tree: _Node, name: Name) -> _Node:
+    """The lowest node that has `name` below it."""
     node = tree
-    for label in labels[:0:-1]:  # from the top, and never the name's own first label
+    for label in name.split(".")[:0:-1]:  # from the top, and never the name's own first label
         below = node.children.get(label)
         if below is None:
             break
         node = below
-        found += node.values
-    return found
+    return node

@@ -85,9 +85,7 @@ class Claim:
                     f"but the ClientHello names {hello.sni}; ask the proxy for the name.",
                 )
         elif hello.sni is None:
-            raise BadClient(
-                Reason.SNI_MISSING, f"The tunnel was opened to {name}, but the ClientHello names no server."
-            )
+            raise BadClient(Reason.SNI_MISSING, f"The tunnel was opened to {name}, but the ClientHello names no server.")
         elif hello.sni != name:
             raise BadClient(
                 Reason.SNI_MISMATCH,

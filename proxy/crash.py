@@ -11,9 +11,7 @@ from policy.limits import CRASH_PLACES_COUNT, CRASH_REPEAT_S
 class Crashes:
     """Prints the trace of an exception nobody expected. `write` takes the text; the clock is monotonic."""
 
-    def __init__(
-        self, write: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, write: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._printed_at_s: dict[tuple[str, int], float] = {}
@@ -30,5 +28,13 @@ class Crashes:
         if len(self._printed_at_s) >= CRASH_PLACES_COUNT:
             self._printed_at_s.clear()
         self._printed_at_s[place] = now_s
-        text = "stockade: internal error, the connection was refused:\n" + "".join(traceback.format_exception(error))
-        (self._write or sys.stderr.write)(text)
+        trace = "".join(traceback.format_exception(error))
+        (self._write or say)(f"stockade: internal error, the connection was refused:\n{trace}")
+
+
+def say(text: str) -> None:
+    """Write to standard error. When nobody holds its other end any more, that is no reason to stop serving."""
+    try:
+        sys.stderr.write(text)
+    except (OSError, ValueError):
+        pass

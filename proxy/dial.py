@@ -1,4 +1,4 @@
-"""Dials a pin: its addresses in RFC 8305 order, staggered, under one deadline. Nothing here dials a name."""
+"""Dials a pin, never a name: its addresses in RFC 8305 order, staggered, under one deadline."""
 
 import errno
 import os
@@ -152,9 +152,7 @@ class _Race:
 
     def _too_late(self) -> None:
         tried = ", ".join(str(attempt.address) for attempt in self._attempts)
-        detail = "; ".join(
-            [f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)]
-        )
+        detail = "; ".join([f"no answer within {self._connect_s:g} s from {tried}", *(text for _, text in self._failures)])
         self._end(Dialled(None, None, Reason.CONNECT_TIMEOUT, detail))
 
     def _failure(self) -> Dialled:

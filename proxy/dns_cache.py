@@ -2,7 +2,7 @@
 
 from policy.answer import Answer
 from policy.host import Name
-from policy.limits import DNS_CACHE_COUNT, DNS_NEGATIVE_MOST_S, DNS_TTL_MOST_S
+from policy.limits import DNS_CACHE_COUNT, DNS_KEPT_ADDRESSES_COUNT, DNS_NEGATIVE_MOST_S, DNS_TTL_MOST_S
 
 
 class DnsCache:
@@ -24,7 +24,7 @@ class DnsCache:
     def put(self, answer: Answer, now_s: float) -> None:
         """Keep an answer for its TTL, at most DNS_TTL_MOST_S; a failure at most DNS_NEGATIVE_MOST_S."""
         ttl_s = min(answer.ttl_s, DNS_NEGATIVE_MOST_S if answer.failed else DNS_TTL_MOST_S)
-        if ttl_s <= 0:
+        if ttl_s <= 0 or len(answer.addresses) > DNS_KEPT_ADDRESSES_COUNT:
             return
         self._kept.pop(answer.name, None)
         while len(self._kept) >= DNS_CACHE_COUNT:

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable
 from errno import EINPROGRESS
 
-from policy.limits import DNS_TCP_BYTES
+from policy.limits import DNS_STRAYS_COUNT, DNS_TCP_BYTES
 from proxy.dns_message import Question, Read, read
 from proxy.loop import ERR, HUP, IN, OUT, Loop
 
@@ -29,6 +29,7 @@ class Exchange:
         self._question = question
         self._told: Told | None = told
         self._socket: socket.socket | None = None
+        self._strays_count = 0
         self._unsent = b""
         self._received = bytearray()
 
@@ -80,8 +81,11 @@ class Exchange:
             self._tell(None)
             return
         said = read(self._question, wire)
-        if said is None:
-            return  # not a reply to this question: a guess, or garbage; the true one may still come
+        if said is None:  # a guess, or garbage; the true one may still come
+            self._strays_count += 1
+            if self._strays_count >= DNS_STRAYS_COUNT:
+                self._ask_by_stream()
+            return
         if said.is_truncated or said.is_respelled:
             self._ask_by_stream()
             return

@@ -136,7 +136,7 @@ def _open_end(name: Name, records: tuple[Rr, ...]) -> Name | None:
     """Where the aliases from `name` lead when no record says anything about that name; None otherwise."""
     owners = {record.owner: record.data for record in records}
     at: Name = name
-    for _ in range(CNAME_LINKS_COUNT):
+    for _ in range(CNAME_LINKS_COUNT + 1):
         data = owners.get(at)
         if data is None:
             return None if at == name else at

@@ -42,7 +42,7 @@ class Flow:
     """Owns one accepted, non-blocking client socket. `ended` is called exactly once, with the flow."""
 
     __slots__ = (
-        "_asked", "_cancel", "_client", "_ended", "_forward", "_linger", "_opened", "_opened_s", "_plane",
+        "_asked", "_cancel", "_client", "_ended", "_forward", "_is_over_limit", "_linger", "_opened", "_opened_s", "_plane",
         "_reader", "_said_bytes", "_session", "_timer", "_tunnel", "state",
     )  # fmt: skip
 
@@ -61,9 +61,11 @@ class Flow:
         self._forward: Forward | None = None
         self._linger: Linger | None = None
         self.state = State.GREETING
-        session.clients_count += 1
-        self._timer = plane.loop.call_at(plane.loop.now_s + session.policy.limits.greeting_s, self._greet_too_late)
         plane.loop.watch(client.fileno(), IN, self._greet)
+        limits = session.policy.limits
+        self._timer = plane.loop.call_at(plane.loop.now_s + limits.greeting_s, self._greet_too_late)
+        session.clients_count += 1
+        self._is_over_limit = session.clients_count > limits.connections_count
 
     def cut(self, closed_by: str) -> None:
         """End it now, whatever it does, with a reset both ways. Harmless to repeat."""
@@ -80,6 +82,7 @@ class Flow:
         """Refuse as `internal-error`: one of our callbacks raised (see `proxy.loop.Fails`)."""
         if self.state in {State.GREETING, State.OPENING}:
             self.state = State.LINGERING  # should saying it fail as well, the flow is reset and not tried again
+            self._plane.loop.guard(self._release)
             detail = f"{type(error).__name__} inside the proxy; its standard error has the trace."
             self._plane.loop.guard(self._refuse, Verdict(False, Reason.INTERNAL_ERROR, detail=detail))
             if self._linger is not None:
@@ -142,6 +145,9 @@ class Flow:
         """Go through the gate, or leave plain HTTP to the forward, which does so for each request."""
         self._asked = asked
         self._timer.cancel()
+        if self._is_over_limit:
+            self._refuse(self._limit_reached())
+            return
         if asked.entry == "http":
             self._forward_from(asked, None)
             return
@@ -151,6 +157,11 @@ class Flow:
             self._cancel = cancel
             # Early bytes wait in the kernel; only an end both ways is worth knowing now.
             self._plane.loop.modify(self._client.fileno(), 0, self._left_early)
+
+    def _limit_reached(self) -> Verdict:
+        policy = self._session.policy
+        detail = f"This session may have {policy.limits.connections_count} connections at a time (connections_count)."
+        return Verdict(False, Reason.LIMIT_REACHED, revision=policy.revision, detail=detail)
 
     def _left_early(self, _mask: int) -> None:
         """The client reset or closed both ways while the gate was at work."""
@@ -182,6 +193,7 @@ class Flow:
             self._session.policy.limits,
             plane.buffer,
             self._tunnel_ended,
+            self._end,
         )
         self._session.keep(self)
         self._tunnel.start(asked.rest)
@@ -193,17 +205,14 @@ class Flow:
         opened, asked = self._opened, self._asked
         assert opened is not None
         assert asked is not None
-        self._tunnel = None
         self._session.forget(self)
         if ended.closed_by == "http":
+            self._tunnel = None
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
-            self._record(
-                replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail)
-            )
+            self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
-        self._end()
 
     def _forward_from(self, first: Asked | bytes, within: Opened | None) -> None:
         asked, plane = self._asked, self._plane

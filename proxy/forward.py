@@ -1,11 +1,15 @@
-"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure."""
+"""Forwards plain HTTP/1.1: each request of a connection is judged, and bytes stream with back-pressure.
+
+Long because the request's way, the response's way and every end decide over the same two sockets what comes next;
+what needs no socket is in `proxy.exchange`, what needs one only in `proxy.leg` and `proxy.upstream`.
+"""
 
 import socket
 from collections.abc import Callable
 
 from policy.destination import Destination
 from policy.errors import BadClient
-from policy.limits import COPY_BYTES, HTTP_KEPT_S
+from policy.limits import COPY_BYTES, HTTP_KEPT_S, HTTP_TURN_COUNT
 from policy.verdict import CODES, Codes, Reason, Verdict
 from proxy.asked import Asked
 from proxy.exchange import Exchange
@@ -23,6 +27,7 @@ from proxy.refusal import (
     render,
 )
 from proxy.session import Session
+from proxy.upstream import Upstream
 
 
 class Forward:
@@ -50,11 +55,10 @@ class Forward:
         self._entry = entry
         self._buffer = buffer
         self._done: Callable[[], None] | None = done
+        self._farewell: Linger | Reset | None = None
         self._client = Leg(loop, client, self._client_ready)
         self._within: Destination | None = None
-        self._upstream: Leg | None = None
-        self._opened: Opened | None = None
-        self._opened_s = loop.now_s
+        self._upstream: Upstream | None = None
         if within is not None:
             self._within = within.destination
             self._take_upstream(within)
@@ -86,7 +90,9 @@ class Forward:
         if self._done is not None:
             self._drop_upstream(closed_by, resets=True)
             reset(self._client.release())
-            self._end()
+            self._leave()()
+        elif self._farewell is not None:
+            self._farewell.cut()
 
     def fail(self, _error: Exception) -> None:
         """End what raised (see `proxy.loop.Fails`)."""
@@ -94,14 +100,12 @@ class Forward:
 
     def rejudge(self) -> None:
         """End what would not be let through now; a kept upstream is opened anew for the next request."""
-        exchange, opened = self._exchange, self._opened
+        exchange, upstream = self._exchange, self._upstream
         if exchange is None:
             self._drop_upstream(Reason.POLICY_CHANGED.value)
-        elif opened is not None:
-            method, path = exchange.head.method, exchange.asked.path
-            if not self._gate.still(self._session, opened, method=method, path=path).allowed:
-                revoked = self._session.revoked
-                self.cut((Reason.SESSION_REVOKED if revoked else Reason.POLICY_CHANGED).value)
+        elif upstream is not None and not upstream.would_pass(exchange.head.method, exchange.asked.path):
+            revoked = self._session.revoked
+            self.cut((Reason.SESSION_REVOKED if revoked else Reason.POLICY_CHANGED).value)
 
     # --- what the loop reports
 
@@ -160,11 +164,16 @@ class Forward:
 
     def _advance(self) -> None:
         """Go on as far as the bytes at hand allow, then watch for what is wanted."""
+        heads_count = 0
         while self._done is not None and not self._is_asking_gate:
             exchange = self._exchange
             if exchange is None:
+                if heads_count == HTTP_TURN_COUNT:
+                    self._loop.call_after(0.0, self._advance)  # others are waiting
+                    break
                 if self._client.pending or not self._read_head():
                     break
+                heads_count += 1
             elif exchange.is_over:
                 self._finish(exchange)
             elif not self._pump(exchange):
@@ -182,9 +191,7 @@ class Forward:
             try:
                 asked = self._reader.feed(held).asked
                 if asked is not None and asked.entry != "http":
-                    raise BadClient(
-                        Reason.REQUEST_INVALID, "CONNECT must be the first request of its connection"
-                    )
+                    raise BadClient(Reason.REQUEST_INVALID, "CONNECT must be the first request of its connection")
             except BadClient as bad:
                 self._refuse_bad(bad)
                 return False
@@ -200,9 +207,7 @@ class Forward:
             if self._reader.is_empty:
                 self._close()
             else:
-                self._refuse_bad(
-                    BadClient(Reason.REQUEST_INVALID, "the connection ended inside a request head")
-                )
+                self._refuse_bad(BadClient(Reason.REQUEST_INVALID, "the connection ended inside a request head"))
         return False
 
     def _begin(self, asked: Asked) -> None:
@@ -210,8 +215,8 @@ class Forward:
         assert asked.head is not None
         self._head_since_s = None
         self._exchange = exchange = Exchange(asked, asked.head)
-        opened, upstream = self._opened, self._upstream
-        if opened is None or upstream is None or not self._leads_to(asked.destination, opened, upstream):
+        upstream = self._upstream
+        if upstream is None or not upstream.leads_to(asked.destination):
             self._drop_upstream("proxy")
             self._open(exchange)
             return
@@ -223,20 +228,10 @@ class Forward:
         else:
             self._refuse(exchange, verdict, record_id)
 
-    def _leads_to(self, destination: Destination, opened: Opened, upstream: Leg) -> bool:
-        """Tell whether it is the same destination, admitted by the policy of now, and still open."""
-        return (
-            opened.destination == destination
-            and opened.verdict.revision == self._session.policy.revision
-            and upstream.is_quiet()
-        )
-
     def _open(self, exchange: Exchange) -> None:
         asked, method = exchange.asked, exchange.head.method
         self._is_asking_gate = True
-        cancel = self._gate.open(
-            self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path
-        )
+        cancel = self._gate.open(self._session, asked.destination, self._entry, self._gate_done, method=method, path=asked.path)
         if self._is_asking_gate:
             self._is_asking_gate = False
             self._cancel = cancel
@@ -255,15 +250,13 @@ class Forward:
         if not was_asking:
             self._advance()
 
-    def _take_upstream(self, opened: Opened) -> Leg:
-        assert opened.upstream is not None
-        self._opened, self._opened_s = opened, self._loop.now_s
-        self._upstream = upstream = Leg(self._loop, opened.upstream, self._upstream_ready)
+    def _take_upstream(self, opened: Opened) -> Upstream:
+        self._upstream = upstream = Upstream(self._loop, self._gate, self._session, opened, self._upstream_ready)
         return upstream
 
     # --- the request's way
 
-    def _send_head(self, exchange: Exchange, upstream: Leg, *, is_reused: bool) -> None:
+    def _send_head(self, exchange: Exchange, upstream: Upstream, *, is_reused: bool) -> None:
         """Send the head, and with it what is at hand of the body."""
         first = self._first
         if not first:
@@ -295,7 +288,7 @@ class Forward:
             self._abandon()
         return exchange.is_over or self._done is None
 
-    def _pass_ends(self, exchange: Exchange, upstream: Leg) -> None:
+    def _pass_ends(self, exchange: Exchange, upstream: Upstream) -> None:
         """After 101: one side's end of data is the other's, once it has all that came before."""
         client = self._client
         if client.broken or upstream.broken:
@@ -320,7 +313,7 @@ class Forward:
         except BadClient as bad:
             self._fail_upstream(UPSTREAM_UNREADABLE, f"The response cannot be read: {bad.detail}.")
 
-    def _upstream_ended(self, upstream: Leg) -> None:
+    def _upstream_ended(self, upstream: Upstream) -> None:
         """Take the end of a body, of a kept connection, or of what was hoped for."""
         exchange = self._exchange
         if exchange is None:
@@ -358,9 +351,7 @@ class Forward:
         self._first = b""
         self._reader = HttpReader(self._within)
 
-    def _refuse(
-        self, exchange: Exchange, verdict: Verdict, record_id: str, codes: Codes | None = None
-    ) -> None:
+    def _refuse(self, exchange: Exchange, verdict: Verdict, record_id: str, codes: Codes | None = None) -> None:
         """Answer one request with a refusal; the connection goes on when the body is out of the way."""
         try:
             _, self._held = exchange.send(self._held)
@@ -412,8 +403,7 @@ class Forward:
         """Reset the client once it has what there is of an answer, lest it take that for the whole."""
         self._drop_upstream(closed_by)
         if self._done is not None:
-            Reset(self._loop, self._client.release(), _nothing)
-            self._end()
+            self._farewell = Reset(self._loop, self._client.release(), self._leave())
 
     def _abandon(self) -> None:
         """End what the client left, or what it ended half way."""
@@ -424,39 +414,23 @@ class Forward:
         """Say the last words behind what still waits, and end the client's connection in order."""
         if self._done is not None:
             self._drop_upstream("client")
-            Linger(self._loop, self._client.release(), self._client.pending + words, _nothing)
-            self._end()
+            self._farewell = Linger(self._loop, self._client.release(), self._client.pending + words, self._leave())
 
     def _drop_upstream(self, closed_by: str, *, resets: bool = False) -> None:
         """Close the upstream, or stop its opening, and record its end. Harmless to repeat."""
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
-        upstream, opened = self._upstream, self._opened
-        self._upstream = self._opened = None
-        if upstream is None or opened is None:
-            return
-        sock = upstream.release()
-        if resets:
-            reset(sock)
-        else:
-            sock.close()
-        self._gate.end(
-            opened,
-            self._session,
-            tier="forward",
-            sent_bytes=upstream.sent_bytes,
-            received_bytes=upstream.received_bytes,
-            duration_s=self._loop.now_s - self._opened_s,
-            closed_by=closed_by,
-        )
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.close(closed_by, resets=resets)
 
-    def _end(self) -> None:
-        done, self._done = self._done, None
+    def _leave(self) -> Callable[[], None]:
+        """Stop everything here; the owner is told by what this returns, once the client's socket is closed."""
+        done, self._done = self._done or _nothing, None
         self._timer.cancel()
         self._session.forget(self)
-        if done is not None:
-            done()
+        return done
 
 
 def _slow(detail: str) -> Unspeakable:
@@ -464,4 +438,4 @@ def _slow(detail: str) -> Unspeakable:
 
 
 def _nothing() -> None:
-    """Nobody waits for a lingering socket; it is bounded by itself."""
+    """The owner was told already."""

@@ -3,12 +3,12 @@
 import errno
 import os
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from policy.limits import ACCEPT_COUNT, ACCEPT_PAUSE_S, CRASH_REPEAT_S, LISTEN_BACKLOG_COUNT, OVER_LIMIT_COUNT
 from policy.verdict import Reason, Verdict
+from proxy.crash import say
 from proxy.dial import keep_alive
 from proxy.flow import Flow, Plane, State
 from proxy.linger import reset
@@ -110,7 +110,7 @@ class Front:
         now_s = self._plane.loop.now_s
         if now_s - self._complained_s >= CRASH_REPEAT_S:
             self._complained_s = now_s
-            sys.stderr.write(f"stockade: {words}\n")
+            say(f"stockade: {words}\n")
 
 
 def _spare() -> int:

@@ -17,6 +17,7 @@ TOO_LONG_HEAD: Final = Codes(431, "http_request_error", None, None)
 
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+_CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?\r\n")
 _NO_BODY_STATUSES: Final = frozenset({204, 304})
 
 type Field = tuple[bytes, bytes, bytes]
@@ -252,15 +253,22 @@ class _Pieces:
 
 
 class ChunkedBody:
-    """A chunked body, decoded piece by piece and ended at its exact last byte (RFC 9112 §7.1)."""
+    """A chunked body, decoded piece by piece and ended at its exact last byte (RFC 9112 §7.1).
 
-    __slots__ = ("_dry_bytes", "_parser", "_seen", "_tail", "done", "rest")
+    llhttp decodes it, but does not say where in the bytes it ended. So its lines are followed here as well, and
+    both must find the same end.
+    """
+
+    __slots__ = ("_dry_bytes", "_is_in_trailers", "_left_bytes", "_line", "_parser", "_seen", "done", "rest")
 
     def __init__(self) -> None:
         self._seen = _Pieces()
         self._parser = HttpRequestParser(self._seen)
         self._parser.feed_data(_CHUNKED_HEAD)
-        self._tail = b""
+        self._left_bytes = 0
+        """Of the present chunk and the CRLF behind it."""
+        self._line = b""
+        self._is_in_trailers = False
         self._dry_bytes = 0
         self.done = False
         self.rest = b""
@@ -268,36 +276,47 @@ class ChunkedBody:
     def feed(self, data: bytes) -> bytes:
         """Decode `data`; once `done`, `rest` holds the bytes behind the body. Trailers are read and dropped.
 
-        Raises BadClient. A chunked body always ends with CRLF CRLF: llhttp is fed up to each of them, so it
-        never sees a byte past the end.
+        Raises BadClient.
         """
-        start, tail = 0, len(self._tail)
-        window = self._tail + data if tail else data
-        search = 0
-        while start < len(data):
-            found = window.find(HEAD_END, search)
-            end = len(data) if found < 0 else found + len(HEAD_END) - tail
-            search = found + 1
-            self._parse(data[start:end] if start or end < len(data) else data)
-            start = end
-            if self._seen.done:
-                self.done, self.rest = True, data[end:]
-                break
-        self._tail = window[-3:]
-        payload = b"".join(self._seen.pieces)
-        self._seen.pieces.clear()
-        return payload
-
-    def _parse(self, part: bytes) -> None:
-        pieces = self._seen.pieces
-        before = len(pieces)
+        end = self._follow(data)
+        seen = self._seen
         try:
-            self._parser.feed_data(part)
+            self._parser.feed_data(data if end == len(data) else data[:end])
         except HttpParserError as error:
             raise _bad(f"the chunked body is not readable: {error}") from None
-        if self._seen.begun > 1:
-            raise _bad("the chunked body did not end where it said")
+        if seen.done != self.done or seen.begun > 1:
+            raise _bad("the chunked body does not end where it says")
+        self.rest = data[end:]
+        payload = b"".join(seen.pieces)
+        seen.pieces.clear()
         # Sizes, extensions and trailers are not payload: a peer may not send them for ever.
-        self._dry_bytes = 0 if len(pieces) > before else self._dry_bytes + len(part)
+        self._dry_bytes = 0 if payload else self._dry_bytes + end
         if self._dry_bytes > HTTP_HEAD_BYTES:
             raise _bad(f"more than {HTTP_HEAD_BYTES} bytes of chunk extensions or trailers")
+        return payload
+
+    def _follow(self, data: bytes) -> int:
+        """Follow the chunks' lines to the end of the body, or of `data`; sets `done`."""
+        at = 0
+        while at < len(data):
+            if self._left_bytes:
+                skipped = min(self._left_bytes, len(data) - at)
+                self._left_bytes -= skipped
+                at += skipped
+                continue
+            line_end = data.find(b"\n", at) + 1
+            self._line += data[at : line_end or None]
+            if not line_end:
+                break
+            line, self._line, at = self._line, b"", line_end
+            if self._is_in_trailers:
+                if line == b"\r\n":
+                    self.done = True
+                    return at
+            elif match := _CHUNK_LINE.fullmatch(line):
+                size = int(match[1], 16)
+                self._is_in_trailers = size == 0
+                self._left_bytes = size + 2 if size else 0
+            else:
+                raise _bad("the chunked body has a line that is no chunk size")
+        return len(data)

@@ -142,9 +142,7 @@ def _fewer_hops(head: RequestHead) -> RequestHead:
     if len(hops) != 1 or not hops[0].isdigit() or int(hops[0][:9]) == 0:
         raise _bad("Max-Forwards ends this request at the proxy")
     left = b"%d" % (int(hops[0][:9]) - 1)
-    fields = tuple(
-        (lower, name, left if lower == b"max-forwards" else value) for lower, name, value in head.fields
-    )
+    fields = tuple((lower, name, left if lower == b"max-forwards" else value) for lower, name, value in head.fields)
     return replace(head, fields=fields)
 
 

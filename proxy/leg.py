@@ -18,7 +18,7 @@ class Leg:
         "_loop",
         "_mask",
         "_ready",
-        "_socket",
+        "_sock",
         "broken",
         "ended",
         "is_shut",
@@ -30,7 +30,7 @@ class Leg:
 
     def __init__(self, loop: Loop, sock: socket.socket, ready: Callable[[int], None]) -> None:
         self._loop = loop
-        self._socket = sock
+        self._sock = sock
         self._ready = ready
         self._mask = 0
         self.pending = b""
@@ -53,7 +53,7 @@ class Leg:
     def read(self, buffer: memoryview) -> bytes:
         """Read once; empty when nothing came, and then `ended` says whether anything ever will."""
         try:
-            count = self._socket.recv_into(buffer)
+            count = self._sock.recv_into(buffer)
         except BlockingIOError:
             return b""
         except OSError as error:
@@ -64,16 +64,6 @@ class Leg:
         self.received_bytes += count
         return bytes(buffer[:count])
 
-    def is_quiet(self) -> bool:
-        """Tell whether the peer has neither closed nor spoken out of turn."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-
     def send(self, data: bytes) -> None:
         """Write what the kernel takes, keep the rest for `flush`; to a broken leg, nothing."""
         if self.broken or not data:
@@ -82,7 +72,7 @@ class Leg:
             self.pending += data
             return
         try:
-            sent = self._socket.send(data)
+            sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -102,7 +92,7 @@ class Leg:
         """Tell the peer that no more comes."""
         self.is_shut = True
         try:
-            self._socket.shutdown(socket.SHUT_WR)
+            self._sock.shutdown(socket.SHUT_WR)
         except OSError:
             self.broken = True
 
@@ -114,7 +104,7 @@ class Leg:
         mask = (IN if reads and not self.ended else 0) | (OUT if self.pending else 0)
         if mask == self._mask:
             return
-        fd = self._socket.fileno()
+        fd = self._sock.fileno()
         if mask == 0:
             self._loop.forget(fd)
         elif self._mask == 0:
@@ -126,6 +116,6 @@ class Leg:
     def release(self) -> socket.socket:
         """Stop watching; the socket is the caller's."""
         if self._mask:
-            self._loop.forget(self._socket.fileno())
+            self._loop.forget(self._sock.fileno())
             self._mask = 0
-        return self._socket
+        return self._sock

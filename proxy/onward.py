@@ -79,8 +79,4 @@ def chunk(payload: bytes) -> bytes:
 
 def _end_to_end(fields: tuple[Field, ...], named: list[bytes]) -> list[Field]:
     """Leave out our own fields, those that Connection names, and every `Proxy-` field."""
-    return [
-        field
-        for field in fields
-        if field[0] not in _OURS and field[0] not in named and not field[0].startswith(b"proxy-")
-    ]
+    return [field for field in fields if field[0] not in _OURS and field[0] not in named and not field[0].startswith(b"proxy-")]

@@ -79,13 +79,11 @@ class OwnAddresses:
         """Throw the messages away, lost ones too (ENOBUFS), and read afresh."""
         netlink = self._netlink
         assert netlink is not None
-        while True:
-            try:
-                netlink.recv(NETLINK_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:
-                continue
+        try:
+            while netlink.recv(NETLINK_BYTES):
+                pass
+        except OSError:  # nothing more, or some were lost; what is still there wakes us again
+            pass
         self._changed(own_addresses())
 
 

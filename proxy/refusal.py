@@ -95,7 +95,7 @@ def render(
         phrase += f" ({printable(verdict.rule)})"
     elif destination is None and verdict.detail:
         phrase += f" ({printable(verdict.detail)})"
-    details = f"{verdict.reason}{subject}: {_why(verdict)}; record {record_id}"
+    details = f"{verdict.reason}{subject}: {_why(verdict).rstrip('.')}; record {record_id}"
     lines = [
         f"HTTP/1.1 {said.http} {phrase[:REASON_PHRASE_CHARS]}",
         f'Proxy-Status: stockade; error={said.proxy_status}; details="{_sf_string(details)}"',
@@ -117,8 +117,9 @@ def socks5(reply: int) -> bytes:
 
 def printable(text: str, most: int = REFUSAL_TEXT_CHARS) -> str:
     """Escape all of `text` that is not printable ASCII, as Python does, and cut it to `most` characters."""
+    text = text.replace("…", "...")
     safe = "".join(
-        char if " " <= char <= "~" else char.encode("unicode_escape").decode("ascii")
+        char if " " <= char <= "~" else ascii(char)[1:-1]
         for char in text[: most + 1].encode("utf-8", "backslashreplace").decode("utf-8")
     )
     return safe if len(safe) <= most else safe[: most - 3] + "..."

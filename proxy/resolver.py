@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from policy.answer import Answer, Reply, assemble
 from policy.host import Name
-from policy.limits import DNS_FLIGHTS_COUNT, DNS_OTHER_FAMILY_S, Limits
+from policy.limits import DNS_FLIGHTS_COUNT, DNS_ONE_FAMILY_MOST_S, DNS_OTHER_FAMILY_S, Limits
 from policy.verdict import Reason
 from proxy.dns_cache import DnsCache
 from proxy.dns_exchange import Server
@@ -56,11 +56,10 @@ class Resolver:
         for flight in tuple(self._flights.values()):
             flight.cancel()
 
-    def landed(self, answer: Answer, *, whole: bool) -> None:
-        """A flight is over; keep its answer when both families took part in it."""
+    def landed(self, answer: Answer) -> None:
+        """A flight is over; keep its answer for as long as it says."""
         self._flights.pop(answer.name, None)
-        if whole:
-            self._cache.put(answer, self.loop.now_s)
+        self._cache.put(answer, self.loop.now_s)
 
     def forget(self, name: Name) -> None:
         """A flight was cancelled."""
@@ -115,7 +114,7 @@ class _Flight:
 
     def fail(self, error: Exception) -> None:
         """A callback of ours raised: there is no answer (see `proxy.loop.Fails`)."""
-        self._land(Answer(self._name, failed=Reason.DNS_FAILED, detail=type(error).__name__), whole=False)
+        self._land(Answer(self._name, failed=Reason.DNS_FAILED, detail=type(error).__name__))
 
     def _end(self) -> None:
         self._over = True
@@ -139,20 +138,24 @@ class _Flight:
         for family, query in enumerate(self._queries):
             if self._replies[family] is None and not self._over:
                 query.give_up()
+        if not self._over:  # a reply raised on its way
+            self._land(Answer(self._name, failed=Reason.DNS_TIMEOUT, detail="no usable reply in time"))
 
     def _finish(self) -> None:
         replies = [reply for reply in self._replies if reply is not None]
         answer = assemble(self._name, replies)
         whole = not any(reply.timed_out or reply.rcode not in {"NOERROR", "NXDOMAIN"} for reply in replies)
         if answer.failed is not None:
-            answer = replace(answer, ttl_s=min(self._negative_ttls, default=0))
-        self._land(answer, whole=whole)
+            answer = replace(answer, ttl_s=min(self._negative_ttls, default=0) if whole else 0)
+        elif not whole:
+            answer = replace(answer, ttl_s=min(answer.ttl_s, DNS_ONE_FAMILY_MOST_S))
+        self._land(answer)
 
-    def _land(self, answer: Answer, *, whole: bool) -> None:
+    def _land(self, answer: Answer) -> None:
         if self._over:
             return
         self._end()
-        self._resolver.landed(answer, whole=whole)
+        self._resolver.landed(answer)
         waiters, self._waiters = tuple(self._waiters.values()), {}
         for done in waiters:
             try:

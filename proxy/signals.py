@@ -10,7 +10,7 @@ from proxy.loop import IN, Loop
 class Signals:
     """Calls `caught(number)` in the loop for each of `numbers`, until closed (signal.set_wakeup_fd).
 
-    Main thread only. Closing puts the handlers back that were there before.
+    Main thread only. Closing puts back what was to be done at each of them before.
     """
 
     def __init__(self, loop: Loop, numbers: Sequence[signal.Signals], caught: Callable[[int], None]) -> None:
@@ -20,21 +20,25 @@ class Signals:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._handlers = {number: signal.signal(number, _leave_to_the_loop) for number in numbers}
+        self._actions = {number: signal.signal(number, _leave_to_the_loop) for number in numbers}
         loop.watch(self._reader.fileno(), IN, self._ready)
 
     def close(self) -> None:
         """Take no more signals."""
         self._loop.forget(self._reader.fileno())
         signal.set_wakeup_fd(self._wakeup_fd)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        for number, action in self._actions.items():
+            signal.signal(number, action)
         self._reader.close()
         self._writer.close()
 
     def _ready(self, _mask: int) -> None:
-        for number in self._reader.recv(4096):
-            if number in self._handlers:
+        try:
+            numbers = self._reader.recv(4096)
+        except BlockingIOError:
+            return
+        for number in numbers:
+            if number in self._actions:
                 self._loop.guard(self._caught, number)
 
 

@@ -83,9 +83,7 @@ class Socks5Reader:
         if METHOD_NONE in methods:
             self._phase = Phase.REQUEST
             return bytes((VERSION, METHOD_NONE))
-        raise BadClient(
-            Reason.PROTOCOL_REFUSED, "no SOCKS5 method in common: offer 0 (none) or 2 (user name)"
-        )
+        raise BadClient(Reason.PROTOCOL_REFUSED, "no SOCKS5 method in common: offer 0 (none) or 2 (user name)")
 
     def _password(self) -> bytes | None:
         """RFC 1929 §2: any name and password are accepted; the password is not kept."""

@@ -3,7 +3,6 @@
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -12,6 +11,7 @@ from policy.errors import BadPolicy, Broken
 from policy.host import Address
 from policy.layers import Policy
 from policy.limits import COPY_BYTES, PARENT_POLL_S, Limits
+from proxy.crash import say
 from proxy.flow import Plane
 from proxy.front import Front, Listener
 from proxy.gate import Gate, Keeps
@@ -32,9 +32,7 @@ class Worker:
     addresses cannot be learnt: without them its own services could be reached.
     """
 
-    def __init__(
-        self, loop: Loop, listeners: Sequence[Listener], *, servers: Sequence[tuple[str, int]], journal: Keeps
-    ) -> None:
+    def __init__(self, loop: Loop, listeners: Sequence[Listener], *, servers: Sequence[tuple[str, int]], journal: Keeps) -> None:
         self._loop = loop
         self._policies = {listener.session: listener.session.policy for listener in listeners}
         """Each session's policy as it was loaded, without the addresses found here."""
@@ -55,6 +53,7 @@ class Worker:
     def adopt(self, policy: Policy) -> None:
         """Swap in a policy for every session; live connections that it refuses are cut."""
         self._policies = dict.fromkeys(self._policies, policy)
+        self._resolver.limits = policy.limits
         self._apply()
 
     def drain(self, drained: Callable[[], None]) -> None:
@@ -84,7 +83,7 @@ class Worker:
 
     def _apply(self) -> None:
         for session, policy in self._policies.items():
-            session.adopt(policy.with_own(self._own_addresses))
+            self._loop.guard(session.adopt, policy.with_own(self._own_addresses))
 
 
 def serve(
@@ -160,10 +159,10 @@ class _Served:
         try:
             policy = self._reload()
         except (BadPolicy, Broken) as error:
-            sys.stderr.write(f"stockade: the policy was not reloaded, revision {old} stays in force:\n{error}\n")
+            say(f"stockade: the policy was not reloaded, revision {old} stays in force:\n{error}\n")
             return
         self._worker.adopt(policy)
-        sys.stderr.write(f"stockade: policy revision {policy.revision} is in force; it was {old}\n")
+        say(f"stockade: policy revision {policy.revision} is in force; it was {old}\n")
 
 
 def raise_file_limit() -> None:

@@ -1,10 +1,13 @@
 """`stockade demo`: a private internet, a confined shell, and a table of what it could and could not reach."""
 
 import json
+import os
+import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,7 +15,9 @@ from policy.errors import BadPolicy, Broken
 
 app = typer.Typer()
 
-_FAILED = 125
+_FAILED: Final = 125
+_FILE_COLUMNS: Final = 160
+"""Width of the table where no terminal says its own."""
 
 
 @app.callback(
@@ -23,9 +28,7 @@ _FAILED = 125
 def command(
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Where the journal and the script stay. Default: a fresh directory."
-        ),
+        typer.Option("--keep", metavar="DIR", help="Where the journal and the script stay. Default: a fresh directory."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
@@ -37,7 +40,11 @@ def command(
 
     from stockade.demo import report, stage
 
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that the stage is cleared
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_FILE_COLUMNS)
+    folder = None
     try:
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
@@ -51,6 +58,8 @@ def command(
                 status.stop()
             played = stage.play(folder, progress)
     except (Broken, BadPolicy, OSError) as fault:
+        if folder is not None and keep is None:
+            shutil.rmtree(folder)
         print(f"stockade demo: {fault}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(_FAILED) from None
     if as_json:

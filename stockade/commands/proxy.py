@@ -26,7 +26,9 @@ PR_SET_PDEATHSIG: Final = 1
 BAD_INPUT: Final = 2
 """Exit status for a policy or an option that is wrong."""
 
-EPILOG: Final = """Example: stockade proxy --policy allow.toml --listen 127.0.0.1:3128
+EPILOG: Final = """Exit status: 0 when it was told to end, 1 when it could not start, 2 when a policy or an option is wrong.
+
+Example: stockade proxy --policy allow.toml --listen 127.0.0.1:3128
 
 Then: curl --proxy http://127.0.0.1:3128 https://pypi.org/"""
 
@@ -35,13 +37,9 @@ Then: curl --proxy http://127.0.0.1:3128 https://pypi.org/"""
 def proxy(
     policy: Annotated[
         list[Path],
-        typer.Option(
-            "--policy", metavar="FILE", help="A policy file; may be given several times, and every one must allow."
-        ),
+        typer.Option("--policy", metavar="FILE", help="A policy file; may be given several times, and every one must allow."),
     ],
-    listen: Annotated[
-        str, typer.Option(metavar="ADDR:PORT", help="Where to listen; port 0 takes a free one.")
-    ] = "127.0.0.1:0",
+    listen: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where to listen; port 0 takes a free one.")] = "127.0.0.1:0",
     resolver: Annotated[
         list[str] | None,
         typer.Option(metavar="ADDR:PORT", help="DNS server in place of the system's; may be given several times."),
@@ -50,9 +48,7 @@ def proxy(
         Path | None,
         typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end."),
     ] = None,
-    ready_fd: Annotated[
-        int, typer.Option(metavar="N", help="Descriptor for the one line that says where it listens.")
-    ] = 1,
+    ready_fd: Annotated[int, typer.Option(metavar="N", help="Descriptor for the one line that says where it listens.")] = 1,
     exit_with_parent: Annotated[
         bool, typer.Option("--exit-with-parent", help="End when the process that started this one has ended.")
     ] = False,
@@ -117,12 +113,8 @@ def _bind(address: Address, port: int) -> socket.socket:
         listener.bind((str(address), port))
     except OSError as error:
         listener.close()
-        remedy = (
-            f"see who has it with `ss -ltnp sport = :{port}`, or" if port else "choose an address of this machine, or"
-        )
-        raise Broken(
-            f"cannot listen on {where}: {error.strerror}; {remedy} use --listen 127.0.0.1:0 for a free port"
-        ) from None
+        remedy = f"see who has it with `ss -ltnp sport = :{port}`, or" if port else "choose an address of this machine, or"
+        raise Broken(f"cannot listen on {where}: {error.strerror}; {remedy} use --listen 127.0.0.1:0 for a free port") from None
     return listener
 
 
@@ -141,9 +133,7 @@ def _say_ready(ready_fd: int, listener: socket.socket, rules: Policy) -> None:
         while data:
             data = data[os.write(ready_fd, data) :]
     except OSError as error:
-        raise Broken(
-            f"the ready line cannot be written to descriptor {ready_fd}: {error.strerror}; see --ready-fd"
-        ) from None
+        raise Broken(f"the ready line cannot be written to descriptor {ready_fd}: {error.strerror}; see --ready-fd") from None
     if ready_fd > 2:
         os.close(ready_fd)
 
@@ -160,9 +150,7 @@ def _listen_at(text: str) -> tuple[Address, int]:
             raise ValueError(port)
         return ip_address(host), int(port)
     except ValueError:
-        raise BadPolicy(
-            (f"--listen {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:0; no name",)
-        ) from None
+        raise BadPolicy((f"--listen {text}: write an address and a port, as in 127.0.0.1:3128 or [::1]:0; no name",)) from None
 
 
 def _servers(texts: list[str]) -> tuple[tuple[str, int], ...]:

@@ -160,7 +160,7 @@ ATTEMPTS: Final = (
     ),
     Attempt(
         "NUL in a SOCKS name",
-        r"tell_proxy_hex '\005\001\000\005\001\000\003\031evil.example.net\000.pypi.org\001\273'",
+        r"tell_proxy_hex '\005\001\000\005\001\000\003\032evil.example.net\000.pypi.org\001\273'",
         "refused",
         "05 00 05 01",
         Reason.HOST_INVALID,

@@ -42,9 +42,7 @@ class Outcome:
 def read_trace(results: Path, number: int) -> Trace | None:
     """Read what attempt `number` left; None when it did not end."""
     try:
-        began, ended, status = (
-            int((results / f"{number}.{part}").read_text()) for part in ("began", "ended", "status")
-        )
+        began, ended, status = (int((results / f"{number}.{part}").read_text()) for part in ("began", "ended", "status"))
         said = (results / f"{number}.said").read_bytes()[:_SAID_BYTES].decode("utf-8", "backslashreplace")
     except (OSError, ValueError):
         return None
@@ -66,9 +64,7 @@ def _outcome(attempt: Attempt, trace: Trace | None, records: list[Record]) -> Ou
     if trace is None:
         return Outcome(attempt, "it did not end")
     verdicts = [
-        record
-        for record in records
-        if record["event"] == "verdict" and trace.began_ms <= _moment_ms(record) <= trace.ended_ms
+        record for record in records if record["event"] == "verdict" and trace.began_ms <= _moment_ms(record) <= trace.ended_ms + 1
     ]
     ids = {record["id"] for record in verdicts}
     ends = [record for record in records if record["event"] == "end" and record["id"] in ids]

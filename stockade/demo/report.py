@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -11,24 +12,12 @@ from stockade.demo.stage import Played
 
 _COLOURS: Final = {"allowed": "green", "refused": "yellow", "no way": "blue"}
 
+_WIDE_COLUMNS: Final = 110
+
 
 def show(played: Played, console: Console) -> None:
     """Print the table, the canaries, where to read on, and everything that did not come out as it had to."""
-    table = Table(title="What the confined shell tried", title_justify="left", expand=False)
-    for heading in ("#", "attempt", "came of it", "why", "bytes in", "ms"):
-        numeric = heading in ("#", "bytes in", "ms")
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=heading != "why")
-    for number, one in enumerate(played.outcomes, 1):
-        colour = "red" if one.fault else _COLOURS[one.attempt.fate]
-        table.add_row(
-            str(number),
-            escape(one.attempt.title),
-            f"[{colour}]{'UNEXPECTED' if one.fault else one.attempt.fate}[/]",
-            escape(one.fault or why(one)),
-            f"{one.received_bytes:,}" if one.attempt.fate == "allowed" else "",
-            str(one.duration_ms),
-        )
-    console.print(table)
+    console.print(_table(played, beside=console.width >= _WIDE_COLUMNS))
     counted = len(played.outcomes)
     console.print(f"{counted} attempts in {played.duration_s:.1f} s, {played.set_up_s:.1f} s of it to set up.")
     touched = sum(played.canaries.values())
@@ -45,6 +34,30 @@ def show(played: Played, console: Console) -> None:
         console.print(f"{label}: {file}", soft_wrap=True, markup=False, highlight=False)
     for line in wrong(played):
         console.print(f"NOT AS EXPECTED: {line}", style="red", soft_wrap=True, markup=False)
+
+
+def _table(played: Played, *, beside: bool) -> Table:
+    """One row for each attempt, with the reason in a column of its own or, where that is narrow, under the title."""
+    table = Table(title="What the confined shell tried", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("attempt", no_wrap=beside)
+    table.add_column("came of it", no_wrap=True)
+    if beside:
+        table.add_column("why")
+    for heading in ("bytes in", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, one in enumerate(played.outcomes, 1):
+        colour = "red" if one.fault else _COLOURS[one.attempt.fate]
+        title, reason = escape(one.attempt.title), escape(one.fault or why(one))
+        table.add_row(
+            str(number),
+            title if beside else f"{title}\n[dim]  {reason}[/]",
+            f"[{colour}]{'UNEXPECTED' if one.fault else one.attempt.fate}[/]",
+            *((reason,) if beside else ()),
+            f"{one.received_bytes:,}" if one.attempt.fate == "allowed" else "",
+            str(one.duration_ms),
+        )
+    return table
 
 
 def wrong(played: Played) -> list[str]:

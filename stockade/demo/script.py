@@ -47,7 +47,5 @@ def write(attempts: Sequence[Attempt]) -> str:
     """Write it all; attempt N leaves `results/N.began`, `.said`, `.status`, `.ended` (in ns)."""
     lines = [PRELUDE]
     for number, attempt in enumerate(attempts):
-        lines.append(
-            f"\n# {attempt.title}\ntry_{number}() {{\n    {attempt.shell}\n}}\nattempt {number} try_{number}\n"
-        )
+        lines.append(f"\n# {attempt.title}\ntry_{number}() {{\n    {attempt.shell}\n}}\nattempt {number} try_{number}\n")
     return "".join(lines)

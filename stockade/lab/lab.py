@@ -15,9 +15,7 @@ from policy.errors import Broken
 from stockade.lab import places
 from stockade.lab.zone import Script
 
-_START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from stockade.lab.world import main; main(int(sys.argv[2]))"
-)
+_START: Final = "import sys; sys.path.insert(0, sys.argv[1]); from stockade.lab.world import main; main(int(sys.argv[2]))"
 """What `python -I -c` runs: this same copy of the package, wherever it lies."""
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_S: Final = 20.0

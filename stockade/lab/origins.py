@@ -25,6 +25,7 @@ DIGEST: Final = 1007
 CLOSES: Final = 1001
 RESETS: Final = 1002
 SILENT: Final = 1003
+"""Reads everything and says nothing."""
 HALF_CLOSES: Final = 1004
 """Greets, ends its own direction, then reads on to the client's end."""
 DRIPS: Final = 1005
@@ -179,19 +180,15 @@ async def _reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     site.reset(writer)
 
 
-async def _silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-    await asyncio.Event().wait()
+async def _silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    while await reader.read(262_144):
+        pass
 
 
 async def _half_closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"That was all.\n")
     writer.write_eof()
-    await _digest_quietly(reader)
-
-
-async def _digest_quietly(reader: asyncio.StreamReader) -> None:
-    while await reader.read(262_144):
-        pass
+    await _silent(reader, writer)
 
 
 async def _drips(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -78,7 +78,7 @@ async def _respond(visit: Visit, request: Request) -> bool:
     if special is not None:
         return await special(visit, request)
     body = await _read_body(visit, request)
-    host = (request.header("host") or "").partition(":")[0].lower()
+    host = (request.header("host") or "").partition(":")[0].lower().rstrip(".")
     page = visit.sites.get(host, {}).get(request.path)
     if page is None and request.path == "/":
         page = f"This is {host}, in the lab.\n".encode()
@@ -171,9 +171,10 @@ async def _raw(visit: Visit, request: Request) -> bool:
     return end == "keep"
 
 
-async def _never(_visit: Visit, _request: Request) -> bool:
-    """Answer never."""
-    await asyncio.Event().wait()
+async def _never(visit: Visit, _request: Request) -> bool:
+    """Answer never; end when the peer does."""
+    while await visit.reader.read(65_536):
+        pass
     return False
 
 

@@ -20,7 +20,7 @@ class Topology:
     """Open descriptors of the namespaces, which live as long as a descriptor or a process holds them."""
 
     user_fd: int | None
-    """The user namespace that owns the others; None when built as root, which needs none."""
+    """The user namespace that owns the others; None when it needed none (root)."""
     gateway_fd: int
     internet_fd: int
 
@@ -32,15 +32,17 @@ class Topology:
 def build() -> Topology:
     """Build both namespaces and leave the calling, single-threaded process in `internet`.
 
-    An ordinary user gets a user namespace with the identity mapping first (user_namespaces(7)); root no.
+    Who may not make network namespaces gets a user namespace with the identity mapping first (user_namespaces(7)).
     Raises Broken when the kernel refuses, or when a namespace came out with any link but its own end.
     """
     outside = _NETWORK.stat().st_ino
     user_fd = None
-    if os.geteuid() != 0:
+    try:
+        gateway_fd = _new_namespace()
+    except PermissionError:
         _own_user_namespace()
         user_fd = os.open(_USER, os.O_RDONLY | os.O_CLOEXEC)
-    gateway_fd = _new_namespace()
+        gateway_fd = _new_namespace()
     internet_fd = _new_namespace()
     topology = Topology(user_fd, gateway_fd, internet_fd)
     with Links() as links:
@@ -86,10 +88,7 @@ def _own_user_namespace() -> None:
 
 
 def _new_namespace() -> int:
-    try:
-        os.unshare(os.CLONE_NEWNET)
-    except OSError as fault:
-        raise Broken(f"cannot make a network namespace ({fault}); run as root or allow user namespaces") from fault
+    os.unshare(os.CLONE_NEWNET)
     return os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -33,6 +34,8 @@ _FORWARDING: Final = ("/proc/sys/net/ipv4/conf/all/forwarding", "/proc/sys/net/i
 def main(control_fd: int) -> None:
     """Say `{"ready": ...}`, then be the lab until the control socket ends."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a test may keep thousands of connections open
     control = socket.socket(fileno=control_fd)
     try:
         topology = build()

@@ -149,9 +149,7 @@ class Zone:
         return RCODES["NOERROR"], records
 
 
-def _message(
-    question: Question, rcode: int, records: list[tuple[str, str, str, int]], *, truncated: bool = False
-) -> bytes:
+def _message(question: Question, rcode: int, records: list[tuple[str, str, str, int]], *, truncated: bool = False) -> bytes:
     flags = 0x8080 | (question.flags & 0x0100) | (0x0200 if truncated else 0) | rcode
     body = b"".join(_record(question, *record) for record in records)
     return struct.pack(">6H", question.ident, flags, 1, len(records), 0, 0) + question.section + body

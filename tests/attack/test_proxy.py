@@ -1,5 +1,6 @@
 """What a client of the proxy tries in order to reach what no policy gave it."""
 
+import re
 import signal
 import socket
 import ssl
@@ -133,7 +134,7 @@ def test_an_answer_with_one_forbidden_address_is_refused_whole(lab, client) -> N
 
 
 def test_a_rebinding_name_moves_no_connection(lab, client) -> None:
-    lab.write_names({"rebind.example.net": [{"A": ["93.184.215.15"], "ttl": 0}, {"A": ["127.0.0.1"], "ttl": 0}]})
+    lab.write_names({"rebind.example.net": {"seq": [{"A": ["93.184.215.15"], "ttl": 0}, {"A": ["127.0.0.1"], "ttl": 0}]}})
     answer = client.get(b"http://rebind.example.net/", b"rebind.example.net")
     assert b"200" in answer[:16]
     assert lab.asked()["rebind.example.net A"] == 1, "one question for one connection"
@@ -156,9 +157,7 @@ def test_another_name_inside_a_tunnel_does_not_pass(lab, client, ca_file) -> Non
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert b" 200 " in connection.recv(4096)
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
-            connection, server_hostname="example.com"
-        ) as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
             tls.sendall(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
             assert b"200" in tls.recv(4096)[:16], "the way itself must work"
 
@@ -191,7 +190,7 @@ def test_a_request_that_two_parsers_read_two_ways_is_refused(lab, client) -> Non
     ):
         answer = client.say(start + head + hidden)
         assert answer.startswith(b"HTTP/1.1 400"), (head, answer[:200])
-        assert answer.count(b"HTTP/1.1 ") == 1, "it closes; nothing after is read"
+        assert len(re.findall(rb"HTTP/1\.1 \d\d\d ", answer)) == 1, "it closes; nothing after is read"
     assert client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert lab.requests() == []
 

@@ -36,7 +36,5 @@ def test_no_file_of_the_working_directory_is_loaded(tmp_path: Path) -> None:
         )
         assert "was loaded" not in done.stdout + done.stderr
         assert done.returncode == 0, done.stderr
-    control = subprocess.run(
-        [sys.executable, "-m", "re"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    control = subprocess.run([sys.executable, "-m", "re"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert "was loaded" in control.stdout + control.stderr, "the trap must bite where nothing protects"

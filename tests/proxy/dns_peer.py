@@ -4,7 +4,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import dns.flags
 import dns.message
@@ -93,7 +93,7 @@ def reply(query: dns.message.Message, *records: str, rcode: str = "NOERROR", soa
     return message
 
 
-def zone(table: dict[tuple[str, str], list[str] | str]) -> Script:
+def zone(table: Mapping[tuple[str, str], list[str] | str]) -> Script:
     """Records or an rcode for (name, type); what the table lacks is NODATA with an SOA, or NXDOMAIN for a name it lacks."""
     names = {name for name, _ in table}
 

@@ -40,8 +40,8 @@ class Conn:
         self.buffer = bytearray()
         self.seen = bytearray()
 
-    def more(self) -> bytes:
-        data = self.sock.recv(65_536)
+    def more(self, most: int = 65_536) -> bytes:
+        data = self.sock.recv(most)
         self.seen += data
         self.buffer += data
         return data
@@ -59,7 +59,7 @@ class Conn:
         return taken
 
     def exactly(self, count: int) -> bytes:
-        while len(self.buffer) < count and self.more():
+        while len(self.buffer) < count and self.more(count - len(self.buffer)):
             pass
         return self.take(count)
 
@@ -73,11 +73,12 @@ class Conn:
     def payload(self, head: bytes) -> bytes:
         lower = head.lower()
         if b"transfer-encoding: chunked" in lower:
-            payload = b""
+            pieces = []
             while size := int(self.until(b"\r\n"), 16):
-                payload += self.exactly(size + 2)[:-2]
+                pieces.append(self.exactly(size))
+                assert self.exactly(2) == b"\r\n"
             assert self.until(b"\r\n") == b"\r\n"
-            return payload
+            return b"".join(pieces)
         if b"content-length: " in lower:
             return self.exactly(int(lower.split(b"content-length: ")[1].split(b"\r\n")[0]))
         return b""
@@ -108,7 +109,7 @@ class Origin:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            sock.settimeout(10)
+            sock.settimeout(30)
             conn = Conn(sock, len(self.conns))
             self.conns.append(conn)
             thread = threading.Thread(target=self._run, args=(conn,), daemon=True)
@@ -146,7 +147,7 @@ class Stage:
         self.loop = Loop(crashes=Crashes(write=self._crashed))
         self.crashes: list[str] = []
         policy = combine([parse(POLICY, "test.toml")])
-        limits = {"greeting_s": 2.0, "idle_s": 8.0, "drain_s": 4.0, **limits}
+        limits = {"greeting_s": 5.0, "idle_s": 20.0, "drain_s": 4.0, **limits}
         # A policy file may not ask for so little: it would cut tunnels that are only quiet.
         policy = replace(policy, limits=replace(policy.limits, **limits))
         self.session = Session("test", policy)
@@ -193,7 +194,7 @@ class Stage:
 
     def client(self) -> socket.socket:
         client = socket.create_connection(self._listener.getsockname())
-        client.settimeout(10)
+        client.settimeout(30)
         self._clients.append(client)
         return client
 
@@ -219,9 +220,7 @@ class Stage:
     def write(self, record: dict[str, object]) -> None:
         self.records.append(record)
 
-    def _dial(
-        self, _loop: Loop, pin: Pin, _connect_s: float, done: Callable[[Dialled], None]
-    ) -> Callable[[], None]:
+    def _dial(self, _loop: Loop, pin: Pin, _connect_s: float, done: Callable[[Dialled], None]) -> Callable[[], None]:
         self.dialled.append(pin)
         upstream = socket.create_connection(self.origin.address)
         upstream.setblocking(False)
@@ -235,9 +234,7 @@ class Stage:
         if self._within is None:
             self._forward(client)
         else:
-            self.gate.open(
-                self.session, self._within, "connect", lambda opened: self._forward(client, opened)
-            )
+            self.gate.open(self.session, self._within, "connect", lambda opened: self._forward(client, opened))
 
     def _forward(self, client: socket.socket, within: Opened | None = None) -> None:
         entry = "connect" if within else "http"

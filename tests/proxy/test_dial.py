@@ -79,6 +79,19 @@ def test_the_peer_is_read_back_from_the_socket(loop):
     server.close()
 
 
+def test_ipv6_is_dialled_and_read_back(loop):
+    server = socket.socket(socket.AF_INET6)
+    server.bind(("::1", 0))
+    server.listen()
+    port = server.getsockname()[1]
+    outcome = []
+    dial(loop, Pin(HOST, addresses("127.0.0.7", "::1"), port), 5, outcome.append)
+    wait(loop, outcome)
+    assert str(outcome[0].peer) == f"[::1]:{port}"
+    outcome[0].upstream.close()
+    server.close()
+
+
 def test_a_dead_address_costs_nothing_when_the_next_answers(loop):
     server = listening("127.0.0.8")
     port = server.getsockname()[1]
@@ -89,7 +102,7 @@ def test_a_dead_address_costs_nothing_when_the_next_answers(loop):
     assert outcome[0].peer.host == ip_address("127.0.0.8")
     assert time.monotonic() - started_s < 0.2
     outcome[0].upstream.close()
-    assert descriptors() == before
+    assert descriptors() <= before
     server.close()
 
 
@@ -120,7 +133,7 @@ def test_a_silent_address_is_overtaken_after_the_stagger(loop):
     assert outcome[0].peer.host == ip_address("127.0.0.10")
     assert 0.2 < took_s < 1
     outcome[0].upstream.close()
-    assert descriptors() == before
+    assert descriptors() <= before
     for sock in (silent, server, *fillers):
         sock.close()
 
@@ -134,7 +147,7 @@ def test_one_deadline_bounds_all_addresses(loop):
     assert outcome[0].upstream is None
     assert outcome[0].reason is Reason.CONNECT_TIMEOUT
     assert "127.0.0.9" in outcome[0].detail and "Connection refused" in outcome[0].detail
-    assert descriptors() == before
+    assert descriptors() <= before
     for sock in (silent, *fillers):
         sock.close()
 
@@ -148,7 +161,7 @@ def test_all_refused(loop):
     wait(loop, outcome)
     assert outcome[0].reason is Reason.CONNECT_REFUSED
     assert outcome[0].detail == (f"127.0.0.7:{port}: Connection refused; 127.0.0.8:{port}: Connection refused")
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_an_empty_pin_dials_nothing(loop):
@@ -164,7 +177,7 @@ def test_cancelling_leaves_nothing(loop):
     loop.turn(0.01)
     cancel()
     cancel()
-    assert descriptors() == before
+    assert descriptors() <= before
     loop.turn(0.4)
     assert outcome == []
     for sock in (silent, *fillers):

@@ -6,7 +6,7 @@ import pytest
 
 from policy.answer import Answer
 from policy.host import Name
-from policy.limits import DNS_CACHE_COUNT, DNS_NEGATIVE_MOST_S, DNS_TTL_MOST_S
+from policy.limits import DNS_CACHE_COUNT, DNS_KEPT_ADDRESSES_COUNT, DNS_NEGATIVE_MOST_S, DNS_TTL_MOST_S
 from policy.verdict import Reason
 from proxy.dns_cache import DnsCache
 
@@ -40,3 +40,10 @@ def test_it_never_holds_more_than_its_bound() -> None:
     assert len(cache) == DNS_CACHE_COUNT
     assert cache.get(Name("n0.example"), 1.0) is None
     assert cache.get(Name(f"n{DNS_CACHE_COUNT + 99}.example"), 1.0) is not None
+
+
+@pytest.mark.parametrize(("count", "kept"), [(DNS_KEPT_ADDRESSES_COUNT, True), (DNS_KEPT_ADDRESSES_COUNT + 1, False)])
+def test_a_large_answer_is_not_kept(count: int, kept: bool) -> None:
+    cache = DnsCache()
+    cache.put(Answer(HIT.name, tuple(ip_address(2**31 + at) for at in range(count)), ttl_s=60), 0.0)
+    assert (cache.get(HIT.name, 1.0) is not None) == kept

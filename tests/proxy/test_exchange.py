@@ -46,9 +46,7 @@ SAID = [
 
 @pytest.mark.parametrize("minor", [0, 1])
 @pytest.mark.parametrize(("said", "payload", "ends"), SAID)
-def test_response_however_it_is_cut(
-    said: bytes, payload: bytes, ends: tuple[bool, bool, bool], minor: int
-) -> None:
+def test_response_however_it_is_cut(said: bytes, payload: bytes, ends: tuple[bool, bool, bool], minor: int) -> None:
     for parts in ways(said):
         under_way = exchange(minor=minor)
         got = b""
@@ -71,11 +69,7 @@ def test_a_response_that_ends_early_is_only_whole_when_its_end_is_its_end(said: 
         under_way = exchange()
         under_way.receive(said[:at])
         if not under_way.is_over:
-            endless = (
-                under_way.response is not None
-                and under_way.response.length is None
-                and b"chunked" not in said
-            )
+            endless = under_way.response is not None and under_way.response.length is None and b"chunked" not in said
             assert under_way.end(reset=False) == endless
             assert not exchange().end(reset=True)
 

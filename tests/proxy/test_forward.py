@@ -10,6 +10,7 @@ import pytest
 
 from policy.document import parse
 from policy.layers import combine
+from policy.limits import HTTP_TURN_COUNT
 from tests.proxy.peers import descriptors
 from tests.proxy.stage import ADDRESSES, POLICY, Conn, Stage, echo, everything, get, response
 from tests.proxy.test_http1 import SMUGGLED
@@ -47,18 +48,14 @@ def test_the_origin_gets_origin_form_and_nothing_of_the_hop() -> None:
             )
         )  # fmt: skip
         assert stage.origin.conns[0].seen == (
-            b"GET /x?y=%20 HTTP/1.1\r\nHost: a.example.com\r\nUser-Agent: t/1\r\n"
-            b"X-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n"
+            b"GET /x?y=%20 HTTP/1.1\r\nHost: a.example.com\r\nUser-Agent: t/1\r\nX-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n"
         )
         assert said == b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-End: 2\r\nConnection: close\r\n\r\nok"
 
 
 def test_connection_can_not_name_away_host_or_framing() -> None:
     with Stage(echo) as stage:
-        said = stage.ask(
-            get(A, "/", "Connection: close, Host, Content-Length", "Content-Length: 3", method="POST")
-            + b"abc"
-        )
+        said = stage.ask(get(A, "/", "Connection: close, Host, Content-Length", "Content-Length: 3", method="POST") + b"abc")
         assert said.endswith(b"POST / abc")
         assert b"\r\nHost: a.example.com\r\n" in stage.origin.conns[0].seen
 
@@ -105,10 +102,7 @@ def test_each_request_of_a_kept_connection_is_judged() -> None:
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_pipelined_requests_are_answered_in_order_and_each_goes_where_it_says(step: int) -> None:
     posted = get(A, "/2", "Content-Length: 40", method="POST") + get("evil.example.com")[:40]
-    chunked = (
-        get("b.example.com", "/4", "Transfer-Encoding: chunked", method="POST")
-        + b"5\r\nabcde\r\n0\r\nX: y\r\n\r\n"
-    )
+    chunked = get("b.example.com", "/4", "Transfer-Encoding: chunked", method="POST") + b"5\r\nabcde\r\n0\r\nX: y\r\n\r\n"
     data = get(A, "/1") + posted + get("evil.example.com", "/3") + chunked + get(A, "/5", "Connection: close")
     data += get(A, "/never")
     with Stage(echo) as stage:
@@ -122,12 +116,31 @@ def test_pipelined_requests_are_answered_in_order_and_each_goes_where_it_says(st
         assert b"never" not in b"".join(seen)
 
 
+def test_many_pipelined_refusals_come_one_by_one_and_hold_nobody_up() -> None:
+    refused_in_one_turn: list[int] = []
+    with Stage(echo) as stage:
+        turn = stage.loop.turn
+
+        def counted_turn(most_s: float | None = None) -> None:
+            before = len(stage.records)
+            turn(most_s)
+            refused_in_one_turn.append(len(stage.records) - before)
+
+        stage.loop.turn = counted_turn  # type: ignore[method-assign]
+        client = stage.client()
+        client.sendall(get("evil.example.com") * 300)
+        assert stage.ask(get(A)).endswith(b"GET / ")
+        for _ in range(300):
+            assert status(response(client)[0]) == 403
+        assert len(stage.events("verdict")) == 301
+    # What the client sent begins HTTP_TURN_COUNT requests, and so does the timer that goes on with them.
+    assert max(refused_in_one_turn) <= 2 * HTTP_TURN_COUNT + 2
+
+
 def test_a_refused_upload_is_refused_before_its_body_is_read() -> None:
     with Stage(echo) as stage:
         client = stage.client()
-        client.sendall(
-            get("evil.example.com", "/", "Content-Length: 50000000", "Expect: 100-continue", method="PUT")
-        )
+        client.sendall(get("evil.example.com", "/", "Content-Length: 50000000", "Expect: 100-continue", method="PUT"))
         head, body = response(client)
         assert status(head) == 403
         assert b"Connection: close" in head
@@ -161,9 +174,7 @@ def test_smuggling_is_answered_400_and_the_origin_gets_nothing(data: bytes) -> N
 )
 def test_a_body_that_can_not_be_read_ends_both_connections(chunks: bytes) -> None:
     with Stage(echo) as stage:
-        said = stage.ask(
-            get(A, "/", "Transfer-Encoding: chunked", method="POST"), chunks + get(A, "/smuggled"), ends=False
-        )
+        said = stage.ask(get(A, "/", "Transfer-Encoding: chunked", method="POST"), chunks + get(A, "/smuggled"), ends=False)
         assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"400"]
     assert b"smuggled" not in b"".join(conn.seen for conn in stage.origin.conns)
 
@@ -191,10 +202,7 @@ def test_bodies_arrive_whole_both_ways(size: int, chunked: bool) -> None:
     with Stage(script) as stage:
         client = stage.client()
         if chunked:
-            framed = b"".join(
-                b"%x\r\n%b\r\n" % (len(p), p)
-                for p in (sent[at : at + 70_001] for at in range(0, size, 70_001))
-            )
+            framed = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (sent[at : at + 70_001] for at in range(0, size, 70_001)))
             request = get(A, "/", "Transfer-Encoding: chunked", method="POST") + framed + b"0\r\nT: x\r\n\r\n"
         else:
             request = get(A, "/", f"Content-Length: {size}", method="POST") + sent
@@ -249,9 +257,7 @@ def test_informational_responses_are_passed_on() -> None:
         conn.say(b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\nConnection: Y\r\nY: 1\r\n\r\n", OK)
 
     with Stage(script) as stage:
-        assert stage.ask(get(A)).startswith(
-            b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 200 OK\r\n"
-        )
+        assert stage.ask(get(A)).startswith(b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 200 OK\r\n")
 
 
 def test_a_response_that_ends_with_its_connection() -> None:
@@ -342,9 +348,7 @@ UPGRADE = (
     "Sec-WebSocket-Key: x",
     "Sec-WebSocket-Version: 13",
 )
-SWITCH = (
-    b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: y\r\n\r\n"
-)
+SWITCH = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: y\r\n\r\n"
 
 
 @pytest.mark.parametrize("scheme", [b"http", b"ws"])
@@ -362,9 +366,9 @@ def test_websocket_becomes_a_tunnel_both_ways(scheme: bytes) -> None:
     with Stage(script) as stage:
         client = stage.client()
         client.sendall(get(A, "/ws", *UPGRADE).replace(b"http://", scheme + b"://") + b"1")
-        assert response(client)[0] == SWITCH.replace(
-            b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b""
-        ).replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert response(client)[0] == SWITCH.replace(b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b"").replace(
+            b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
         thread = threading.Thread(target=lambda: (client.sendall(payload), client.shutdown(socket.SHUT_WR)))
         thread.start()
         assert everything(client) == b"\x81\x02hi1" + payload + b"after the client's end"
@@ -529,12 +533,8 @@ def test_a_kept_upstream_closed_while_idle_is_replaced() -> None:
         assert stage.origin.faults == []
 
 
-@pytest.mark.parametrize(
-    ("method", "fields", "expected"), [("GET", (), 200), ("POST", ("Content-Length: 3",), 502)]
-)
-def test_a_kept_upstream_that_closes_on_the_next_request(
-    method: str, fields: tuple[str, ...], expected: int
-) -> None:
+@pytest.mark.parametrize(("method", "fields", "expected"), [("GET", (), 200), ("POST", ("Content-Length: 3",), 502)])
+def test_a_kept_upstream_that_closes_on_the_next_request(method: str, fields: tuple[str, ...], expected: int) -> None:
     def script(conn: Conn) -> None:
         conn.request()
         conn.say(OK)
@@ -707,9 +707,7 @@ def test_inside_a_tunnel_each_request_must_name_the_tunnels_destination() -> Non
 
 def test_inside_a_tunnel_a_second_request_may_not_change_its_host() -> None:
     with Stage(echo, within=f"{A}:80") as stage:
-        said = stage.ask(
-            b"GET /1 HTTP/1.1\r\nHost: a.example.com\r\n\r\nGET /2 HTTP/1.1\r\nHost: b.example.com\r\n\r\n"
-        )
+        said = stage.ask(b"GET /1 HTTP/1.1\r\nHost: a.example.com\r\n\r\nGET /2 HTTP/1.1\r\nHost: b.example.com\r\n\r\n")
         assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"421"]
         assert b"/2" not in b"".join(conn.seen for conn in stage.origin.conns)
 

@@ -259,9 +259,7 @@ def test_chunked_that_is_wrong(data: bytes) -> None:
         assert outcome(decode)(parts) == "bad: request-invalid"
 
 
-@pytest.mark.parametrize(
-    "endless", [b"0\r\n" + b"X: y\r\n" * 9_000, b"5;" + b"a" * 40_000, b"0\r\nX: " + b"y" * 40_000]
-)
+@pytest.mark.parametrize("endless", [b"0\r\n" + b"X: y\r\n" * 9_000, b"5;" + b"a" * 40_000, b"0\r\nX: " + b"y" * 40_000])
 def test_chunked_without_payload_ends_some_time(endless: bytes) -> None:
     parts = [endless[at : at + 50] for at in range(0, len(endless), 50)]
     assert outcome(decode)(parts) == "bad: request-invalid"

@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import resource
 import stat
+import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ def test_one_line_each_in_a_file_of_ours_alone(tmp_path: Path) -> None:
     file = tmp_path / "j"
     told: list[Mapping[str, Any]] = []
     journal = Journal(str(file), [told.append])
-    records = [{"n": 1, "text": 'a\r\nALLOW "admin" \x1b[31m \u202e'}, {"n": 2}]
+    records: list[dict[str, Any]] = [{"n": 1, "text": 'a\r\nALLOW "admin" \x1b[31m \u202e'}, {"n": 2}]
     for record in records:
         journal.write(record)
     journal.close()
@@ -81,6 +83,132 @@ def test_a_full_disk_is_said_and_no_line_is_torn(tmp_path: Path, most: int) -> N
     child.start()
     child.join(20)
     assert child.exitcode == 0
+
+
+def on_a_full_disk(disk: Path) -> None:
+    """In a process of its own: a file system of 64 KB, of which the journal fills every byte."""
+    uid, gid = os.geteuid(), os.getegid()
+    os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(disk)], check=True)
+    file = disk / "journal"
+    other = disk / "other"
+    other.write_bytes(b"x" * 16_384)
+    journal = Journal(str(file))
+    kept: list[Any] = []
+    failures: list[str] = []
+
+    def fill_up(name: str) -> None:
+        for number in range(600):
+            try:
+                journal.write({"n": [name, number], "pad": "x" * (number % 300)})
+                kept.append([name, number])
+            except Broken as error:
+                failures.append(str(error))
+                break
+        assert failures
+
+    fill_up("first")
+    assert len(kept) > 100
+    for _ in range(50):  # each says so, and leaves the file as it was
+        size = file.stat().st_size
+        with pytest.raises(Broken, match=r"ENOSPC|bytes fitted"):
+            journal.write({"n": "no", "pad": "x" * 9000})
+        assert file.stat().st_size == size
+    assert [record["n"] for record in lines(file)] == kept
+    other.unlink()
+    failures.clear()
+    journal.write({"n": "room again"})
+    kept.append("room again")
+    fill_up("second")
+    journal.close()
+    assert [record["n"] for record in lines(file)] == kept
+    assert file.read_bytes().count(b"\n") == len(kept)
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=on_a_full_disk, args=(tmp_path,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("stump", [b'{"n": 0, "pad', b'{"n": 0}'])
+def test_the_stump_of_a_writer_that_died_spoils_no_line(tmp_path: Path, stump: bytes) -> None:
+    file = tmp_path / "j"
+    file.write_bytes(b'{"n": 1}\n' + stump)
+    journal = Journal(str(file))
+    journal.write({"n": 2})
+    journal.write({"n": 3})
+    journal.close()
+    assert file.read_bytes() == b'{"n": 1}\n' + stump + b'\n{"n":2}\n{"n":3}\n'
+
+
+def test_what_json_cannot_say_is_never_written(tmp_path: Path) -> None:
+    file = tmp_path / "j"
+    told: list[Mapping[str, Any]] = []
+    journal = Journal(str(file), [told.append])
+    for bad in (float("nan"), float("inf"), b"bytes", object()):
+        with pytest.raises((ValueError, TypeError)):
+            journal.write({"n": bad})
+    journal.close()
+    assert file.read_bytes() == b""
+    assert not told
+
+
+def test_a_report_that_raises_is_not_hidden(tmp_path: Path) -> None:
+    def bug(_: Mapping[str, Any]) -> None:
+        raise RuntimeError("a report's bug")
+
+    journal = Journal(str(tmp_path / "j"), [bug])
+    with pytest.raises(RuntimeError):
+        journal.write({"n": 1})
+    journal.close()
+
+
+def test_each_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    write = os.write
+
+    def counted(fd: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return write(fd, data)
+
+    journal = Journal(str(tmp_path / "j"))
+    monkeypatch.setattr(os, "write", counted)
+    journal.write({"pad": "x" * 5000})
+    journal.close()
+    assert sizes == [5000 + len('{"pad":""}\n')]
+
+
+def test_taking_off_a_stump_takes_nobody_elses_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer comes between the short write and the cut; it must wait."""
+    file = tmp_path / "j"
+    ours, theirs = Journal(str(file)), Journal(str(file))
+    theirs.write({"n": 1})
+    write, ftruncate = os.write, os.ftruncate
+    other = threading.Thread(target=theirs.write, args=({"n": 2, "pad": "x" * 100},))
+
+    def short(fd: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", write)
+        return write(fd, data[:10])
+
+    def late(fd: int, size: int) -> None:
+        other.start()
+        other.join(0.3)
+        ftruncate(fd, size)
+
+    monkeypatch.setattr(os, "write", short)
+    monkeypatch.setattr(os, "ftruncate", late)
+    with pytest.raises(Broken, match="only 10 of"):
+        ours.write({"n": "ours", "pad": "y" * 100})
+    other.join(10)
+    ours.close()
+    theirs.close()
+    assert [record["n"] for record in lines(file)] == [1, 2]
 
 
 def scribble(file: str, who: int) -> None:

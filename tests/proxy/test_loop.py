@@ -163,6 +163,21 @@ def test_an_owner_that_cannot_even_fail_does_not_stop_the_loop(loop, printed):
     assert "worse" in printed[-1]
 
 
+def test_a_standard_error_that_nobody_reads_stops_nothing(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as closed_pipe:
+        monkeypatch.setattr("sys.stderr", closed_pipe)
+        crashes = Crashes()
+        crashes.report(ValueError("unheard"))
+        assert crashes.count == 1
+        monkeypatch.undo()
+        try:
+            closed_pipe.close()
+        except BrokenPipeError:
+            pass
+
+
 def test_the_same_place_prints_one_trace_a_minute():
     clock, printed = Clock(), []
     crashes = Crashes(printed.append, clock)

@@ -3,10 +3,12 @@
 import os
 import socket
 import time
+from collections.abc import Mapping
 
 import dns.flags
 import dns.message
 import dns.name
+import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 import pytest
@@ -16,6 +18,7 @@ from policy.errors import Broken
 from policy.host import Name
 from policy.limits import Limits
 from policy.verdict import Reason
+from proxy import resolver as resolver_module
 from proxy.loop import Loop
 from proxy.resolver import Resolver, read_server, resolve_now, system_servers
 from tests.proxy.dns_peer import DnsPeer, Script, reply, zone
@@ -24,9 +27,10 @@ APP = Name("app.example.com")
 A4 = "app.example.com. 60 IN A 192.0.2.7"
 A6 = "app.example.com. 60 IN AAAA 2001:db8::7"
 QUICK = Limits(resolve_s=1.2)
+PATIENT = Limits(resolve_s=8)
 
 
-def look(peer: DnsPeer, name: str = "app.example.com", limits: Limits = QUICK) -> Answer:
+def look(peer: DnsPeer, name: str = "app.example.com", limits: Limits = PATIENT) -> Answer:
     return resolve_now(Name(name), [peer.server], limits)
 
 
@@ -42,7 +46,7 @@ def chain(links: int) -> list[str]:
 
 GOOD = {("app.example.com.", "A"): [A4], ("app.example.com.", "AAAA"): [A6]}
 
-TABLE: list[tuple[str, dict[tuple[str, str], list[str] | str], list[str], str]] = [
+TABLE: list[tuple[str, Mapping[tuple[str, str], list[str] | str], list[str], str]] = [
     # what, zone, addresses, part of the detail
     ("both families", GOOD, ["192.0.2.7", "2001:db8::7"], ""),
     ("only A", {("app.example.com.", "A"): [A4]}, ["192.0.2.7"], ""),
@@ -61,6 +65,8 @@ TABLE: list[tuple[str, dict[tuple[str, str], list[str] | str], list[str], str]] 
     ("CNAME to itself", {("app.example.com.", "A"): ["app.example.com. 60 IN CNAME app.example.com."]}, [], "circle"),
     ("CNAME circle", {("app.example.com.", "A"): ["app.example.com. 60 IN CNAME b.example.com.",
         "b.example.com. 60 IN CNAME app.example.com."]}, [], "circle"),
+    ("two CNAMEs", {("app.example.com.", "A"): ["app.example.com. 60 IN CNAME b.example.com.",
+        "app.example.com. 60 IN CNAME c.example.com.", "c.example.com. 60 IN A 192.0.2.7"]}, [], "two CNAMEs"),
     ("NUL in a target", {("app.example.com.", "A"): ["app.example.com. 60 IN CNAME localhost\\000.example.net.",
         "localhost\\000.example.net. 60 IN A 192.0.2.7"]}, [], "\\x00"),
     ("dot in a label", {("app.example.com.", "A"): ["app.example.com. 60 IN CNAME a\\.b.example.net.",
@@ -73,7 +79,7 @@ TABLE: list[tuple[str, dict[tuple[str, str], list[str] | str], list[str], str]] 
 
 
 @pytest.mark.parametrize(("what", "table", "addresses", "detail"), TABLE, ids=[row[0] for row in TABLE])
-def test_answers(what: str, table: dict[tuple[str, str], list[str] | str], addresses: list[str], detail: str) -> None:
+def test_answers(what: str, table: Mapping[tuple[str, str], list[str] | str], addresses: list[str], detail: str) -> None:
     with DnsPeer(zone(table)) as peer:
         answer = look(peer)
     assert sorted(texts(answer)) == sorted(addresses), what
@@ -103,20 +109,21 @@ def mangled(change: str) -> Script:
         if change == "id":
             bad.id ^= 1
         elif change == "question":
-            bad.question = [dns.rrset.RRset(dns.name.from_text("other.example.com."), 1, query.question[0].rdtype)]
+            bad.question = [dns.rrset.RRset(dns.name.from_text("other.example.com."), dns.rdataclass.IN, query.question[0].rdtype)]
         elif change == "type":
-            bad.question = [dns.rrset.RRset(query.question[0].name, 1, dns.rdatatype.TXT)]
+            bad.question = [dns.rrset.RRset(query.question[0].name, dns.rdataclass.IN, dns.rdatatype.TXT)]
         elif change == "two questions":
-            bad.question = [*query.question, dns.rrset.RRset(dns.name.from_text("x."), 1, 1)]
+            bad.question = [
+                *query.question,
+                dns.rrset.RRset(dns.name.from_text("x."), dns.rdataclass.IN, dns.rdatatype.A),
+            ]
         elif change == "not a reply":
             bad.flags &= ~dns.flags.QR
         raw = bad.to_wire()
         if change == "garbage":
             raw = wire[:2] + os.urandom(60)
         elif change == "compression loop":
-            raw = (
-                wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
-            )
+            raw = wire[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + b"\xc0\x0c\0\1\0\1" + b"\xc0\x12\0\1\0\1\0\0\0\x3c\0\4\1\1\1\1"
         elif change == "short":
             raw = wire[:11]
         elif change == "trailing bytes":
@@ -150,17 +157,13 @@ def test_what_udp_cannot_settle_is_asked_over_tcp(cause: str) -> None:
     def script(query: dns.message.Message, _wire: bytes, transport: str) -> list[bytes]:
         if transport == "tcp":
             many = [f"app.example.com. 60 IN A 192.0.2.{at}" for at in range(1, 200)]
-            return [
-                (reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(
-                    max_size=65_535
-                )
-            ]
+            return [(reply(query, *many) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire(max_size=65_535)]
         message = reply(query, "app.example.com. 60 IN A 203.0.113.66")
         if cause == "truncated":
             message.flags |= dns.flags.TC
         else:
             swapped = dns.name.from_text(query.question[0].name.to_text().swapcase())
-            message.question = [dns.rrset.RRset(swapped, 1, query.question[0].rdtype)]
+            message.question = [dns.rrset.RRset(swapped, dns.rdataclass.IN, query.question[0].rdtype)]
         return [message.to_wire()]
 
     with DnsPeer(script) as peer:
@@ -183,7 +186,7 @@ def test_a_spoofed_datagram_from_another_port_never_arrives() -> None:
 def test_silence_ends_by_the_limit_as_dns_timeout() -> None:
     with DnsPeer(lambda *_: []) as peer:
         began = time.monotonic()
-        answer = look(peer)
+        answer = look(peer, limits=QUICK)
     assert answer.failed is Reason.DNS_TIMEOUT
     assert 1.0 < time.monotonic() - began < 4
 
@@ -225,7 +228,7 @@ def test_another_server_is_asked_when_one_cannot_say(first: str) -> None:
 
 
 def test_an_alias_left_open_is_followed() -> None:
-    table: dict[tuple[str, str], list[str] | str] = {("b.example.com.", "A"): ["b.example.com. 60 IN A 192.0.2.7"]}
+    table: Mapping[tuple[str, str], list[str] | str] = {("b.example.com.", "A"): ["b.example.com. 60 IN A 192.0.2.7"]}
 
     def script(query: dns.message.Message, wire: bytes, transport: str) -> list[bytes]:
         if query.question[0].name.to_text().lower() == "app.example.com.":
@@ -237,6 +240,159 @@ def test_an_alias_left_open_is_followed() -> None:
     assert texts(answer) == ["192.0.2.7"]
     assert answer.chain == ("b.example.com",)
     assert len(peer.asked) == 4
+
+
+@pytest.mark.parametrize(("links", "asked", "found"), [(1, 4, True), (7, 16, True), (8, 18, True), (9, 18, False), (40, 18, False)])
+def test_aliases_left_open_are_followed_as_far_as_closed_ones(links: int, asked: int, found: bool) -> None:
+    """Every reply holds one link; each link is asked for once in each family."""
+    *aliases, end = chain(links)
+    table = {(end.split(" ")[0], "A"): [end]}
+    table |= {(alias.split(" ")[0], kind): [alias] for alias in aliases for kind in ("A", "AAAA")}
+    with DnsPeer(zone(table)) as peer:
+        answer = look(peer)
+    assert texts(answer) == (["192.0.2.7"] if found else [])
+    assert len(answer.chain) == (links if found else 8 + 1) or not found
+    assert answer.failed is (None if found else Reason.DNS_FAILED)
+    assert len(peer.asked) <= asked
+
+
+def test_an_alias_to_a_name_that_does_not_exist() -> None:
+    table: Mapping[tuple[str, str], list[str] | str] = {
+        ("app.example.com.", kind): ["app.example.com. 60 IN CNAME gone.example.com."] for kind in ("A", "AAAA")
+    }
+    with DnsPeer(zone(table)) as peer:
+        answer = look(peer)
+    assert (answer.failed, answer.detail) == (Reason.DNS_FAILED, "NXDOMAIN")
+
+
+def test_guesses_without_end_move_the_question_to_tcp() -> None:
+    def script(query: dns.message.Message, _wire: bytes, transport: str) -> list[bytes]:
+        if transport == "tcp":
+            return [(reply(query, A4) if query.question[0].rdtype == 1 else reply(query, soa=True)).to_wire()]
+        guess = reply(query, "app.example.com. 60 IN A 203.0.113.66")
+        guess.id ^= 0x55
+        return [guess.to_wire()] * 40
+
+    with DnsPeer(script) as peer:
+        began = time.monotonic()
+        answer = look(peer, limits=Limits(resolve_s=8))
+    assert texts(answer) == ["192.0.2.7"]
+    assert time.monotonic() - began < 4
+    assert [transport for _, _, transport in peer.asked].count("tcp") == 2
+
+
+@pytest.mark.parametrize("stream", ["closes", "garbage", "short", "other id", "truncated again", "silent"])
+def test_a_stream_that_fails_is_another_servers_turn(stream: str) -> None:
+    def script(query: dns.message.Message, wire: bytes, transport: str) -> list[bytes]:
+        message = reply(query, A4)
+        if transport == "udp":
+            message.flags |= dns.flags.TC
+            return [message.to_wire()]
+        if stream == "other id":
+            message.id ^= 1
+        elif stream == "truncated again":
+            message.flags |= dns.flags.TC
+        elif stream == "silent":
+            time.sleep(1.5)
+        return {"closes": [], "silent": [], "garbage": [os.urandom(70)], "short": [wire[:7]]}.get(stream, [message.to_wire()])
+
+    before = set(os.listdir("/proc/self/fd"))
+    with DnsPeer(script) as bad, DnsPeer(zone(GOOD)) as good:
+        answer = resolve_now(APP, [bad.server, good.server], Limits(resolve_s=8))
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert sorted(texts(answer)) == ["192.0.2.7", "2001:db8::7"]
+
+
+def test_a_huge_answer_is_refused_and_a_large_one_used_but_not_kept() -> None:
+    for count, found in ((4000, 0), (257, 0), (256, 256)):
+        many = dns.rrset.from_text_list("app.example.com.", 60, "IN", "A", [f"198.51.{at >> 8}.{at & 255}" for at in range(count)])
+
+        def script(query: dns.message.Message, _wire: bytes, transport: str, many: dns.rrset.RRset = many) -> list[bytes]:
+            message = reply(query, soa=query.question[0].rdtype != 1)
+            if transport == "tcp":
+                message.answer = [many]
+            elif query.question[0].rdtype == 1:
+                message.flags |= dns.flags.TC
+            return [message.to_wire(max_size=65_535)]
+
+        with DnsPeer(script) as peer:
+            loop = Loop()
+            resolver = Resolver(loop, [peer.server], Limits(resolve_s=5))
+            answers: list[Answer] = []
+            for turn in (1, 2):
+                resolver.lookup(APP, answers.append)
+                run(loop, answers, turn)
+            resolver.stop()
+            loop.close()
+        assert [len(answer.addresses) for answer in answers] == [found, found]
+        assert found or answers[0].detail == "more than 256 addresses"
+        assert [transport for _, kind, transport in peer.asked if kind == "A"].count("tcp") >= 2
+
+
+def test_a_rebinding_name_is_asked_for_at_every_pin() -> None:
+    turns = iter(["192.0.2.7", "127.0.0.1", "192.0.2.9"])
+
+    def script(query: dns.message.Message, _wire: bytes, _transport: str) -> list[bytes]:
+        if query.question[0].rdtype != 1:
+            return [reply(query, soa=True).to_wire()]
+        return [reply(query, f"app.example.com. 0 IN A {next(turns)}").to_wire()]
+
+    with DnsPeer(script) as peer:
+        loop = Loop()
+        resolver = Resolver(loop, [peer.server], QUICK)
+        answers: list[Answer] = []
+        for count in (1, 2, 3):
+            resolver.lookup(APP, answers.append)
+            run(loop, answers, count)
+        resolver.stop()
+        loop.close()
+    assert [texts(answer) for answer in answers] == [["192.0.2.7"], ["127.0.0.1"], ["192.0.2.9"]]
+
+
+def test_an_answer_of_one_family_is_believed_for_a_short_time() -> None:
+    now_s = [100.0]
+    with DnsPeer(zone({**GOOD, ("app.example.com.", "AAAA"): "SERVFAIL"})) as peer:
+        loop = Loop(clock=lambda: now_s[0])
+        resolver = Resolver(loop, [peer.server], QUICK)
+        answers: list[Answer] = []
+        for count, moment_s in enumerate((100.0, 104.0, 106.0), 1):
+            now_s[0] = moment_s
+            loop.turn(0)
+            resolver.lookup(APP, answers.append)
+            run(loop, answers, count)
+        resolver.stop()
+        loop.close()
+    assert [texts(answer) for answer in answers] == [["192.0.2.7"]] * 3
+    assert len(peer.asked) == 4
+
+
+def test_a_bug_on_the_way_of_a_reply_still_ends_the_lookup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bug(*_: object) -> Answer:
+        raise RuntimeError("a bug in assemble")
+
+    monkeypatch.setattr(resolver_module, "assemble", bug)
+    with DnsPeer(zone(GOOD)) as peer:
+        answer = look(peer, limits=Limits(resolve_s=0.6))
+    assert answer.failed is Reason.DNS_TIMEOUT
+    assert "a bug in assemble" in capsys.readouterr().err
+
+
+def test_a_slow_server_stalls_nobody_else() -> None:
+    with DnsPeer(zone({**GOOD, ("slow.example.com.", "A"): "silence", ("slow.example.com.", "AAAA"): "silence"})) as peer:
+        loop = Loop()
+        resolver = Resolver(loop, [peer.server], Limits(resolve_s=5))
+        slow: list[Answer] = []
+        answers: list[Answer] = []
+        resolver.lookup(Name("slow.example.com"), slow.append)
+        began = time.monotonic()
+        resolver.lookup(APP, answers.append)
+        run(loop, answers, 1)
+        assert time.monotonic() - began < 2
+        assert not slow
+        resolver.stop()
+        loop.close()
 
 
 def run(loop: Loop, until: list[Answer], count: int) -> None:
@@ -367,9 +523,7 @@ def test_read_server(text: str, server: tuple[str, int] | None) -> None:
 def test_system_servers(tmp_path: os.PathLike[str]) -> None:
     file = os.path.join(tmp_path, "resolv.conf")
     with open(file, "w") as out:
-        out.write(
-            "# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n"
-        )
+        out.write("# x\nsearch corp.example.com\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver ::1\noptions x\n")
     assert system_servers(file) == (("192.0.2.1", 53), ("::1", 53))
     with open(file, "w") as out:
         out.write("search x\n")

@@ -13,7 +13,7 @@ from policy.destination import Destination
 from policy.host import Name
 from policy.limits import COPY_BYTES, Limits
 from policy.verdict import Reason
-from proxy.linger import unsent_bytes
+from proxy.linger import Linger, unsent_bytes
 from proxy.loop import Loop
 from proxy.tunnel import Tunnel
 from tests.proxy.peers import (
@@ -41,6 +41,7 @@ class Lane:
         self.origin, near_origin = pair()
         self.near = (near_client, near_origin)
         self.ended = []
+        self.released = []
         buffer = memoryview(bytearray(COPY_BYTES))
         self.tunnel = Tunnel(
             loop,
@@ -50,6 +51,7 @@ class Lane:
             limits or Limits(),
             buffer,
             self.ended.append,
+            lambda: self.released.append(1),
         )
         self.tunnel.start(first)
 
@@ -150,7 +152,7 @@ def test_a_reset_is_passed_on_as_a_reset(loop, who):
     assert other.recv(100) == b"some of it"
     assert closed(other) == "reset"
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_reset_waits_for_what_was_sent_before_it(loop):
@@ -269,7 +271,7 @@ def test_a_failed_claim_sends_nothing_on_and_tells_the_client(loop, first, port,
     for _ in range(3):
         loop.turn(0.01)
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("port", [22, 443, 80])
@@ -312,6 +314,36 @@ def test_half_a_hello_and_the_end(loop):
     lane.close()
 
 
+def test_last_words_reach_a_slow_client_whole(loop, monkeypatch):
+    """Longer than LINGER_S in all, for what we hold and for what the kernel holds; never so long without progress."""
+    monkeypatch.setattr("proxy.linger.LINGER_S", 0.3)
+    client, near = pair()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    done = []
+    words = payload(3_000_000)
+    Linger(loop, near, words, lambda: done.append(1))
+    started_s = time.monotonic()
+    got = bytearray()
+    while len(got) < len(words):
+        loop.turn(0.01)
+        got += client.recv(100_000)
+        time.sleep(0.02)
+    assert got == words and time.monotonic() - started_s > 0.6
+    assert closed(client) == "eof"
+    client.close()
+    turn_until(loop, lambda: done)
+
+
+def test_a_client_that_takes_nothing_more_is_cut(loop, monkeypatch):
+    monkeypatch.setattr("proxy.linger.LINGER_S", 0.1)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    done = []
+    Linger(loop, near, b"w" * 10_000_000, lambda: done.append(1))
+    turn_until(loop, lambda: done, 3)
+    far.close()
+
+
 # --- time
 
 
@@ -343,7 +375,7 @@ def test_a_cut_resets_both_and_leaves_no_descriptor(loop):
     assert [ended.closed_by for ended in lane.ended] == ["policy-changed"]
     assert (closed(lane.client), closed(lane.origin)) == ("reset", "reset")
     lane.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_random_ends_at_random_moments_leave_nothing(loop):
@@ -380,5 +412,5 @@ def test_random_ends_at_random_moments_leave_nothing(loop):
                 sock.close()
         lane.client.close()
         lane.origin.close()
-    turn_until(loop, lambda: loop.turn(0.01) or loop.timers_count == 0 or descriptors() == before, 8)
-    assert descriptors() == before
+    turn_until(loop, lambda: loop.turn(0.01) or loop.timers_count == 0 or descriptors() <= before, 8)
+    assert descriptors() <= before

@@ -1,6 +1,7 @@
 """The lab is a whole internet, is private, counts what leaves the gateway, and goes when its owner goes."""
 
 import os
+import resource
 import signal
 import socket
 import struct
@@ -102,9 +103,7 @@ def test_refuses_to_start_with_a_second_cable(lab):
         "except Exception as fault:\n"
         "    print(type(fault).__name__, fault)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=False
-    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.stdout.startswith("Broken the lab's internet has links it should not have (extra, lo, net)")
 
 
@@ -275,9 +274,7 @@ def test_everything_dies_with_its_owner(how):
         "lab = Lab(); child = lab.popen(['sleep', '60'])\n"
         "print(lab.pid, child.pid, flush=True); sys.stdin.readline(); lab.close(); child.kill()\n"
     )
-    owner = subprocess.Popen(
-        [sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    owner = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     pids = [int(word) for word in owner.stdout.readline().split()]
     assert all(_lives(pid) for pid in pids)
     if how == "killed":
@@ -332,3 +329,28 @@ def test_a_bulk_transfer_leaves_the_watch_alone(lab):
 )
 def test_a_packet_is_named_by_where_it_begins_something(packet, named):
     assert describe(bytes.fromhex(packet)) == named
+
+
+def test_a_thousand_idle_connections_are_held_and_let_go(lab):
+    def held():
+        return len(os.listdir(f"/proc/{lab.pid}/fd"))
+
+    before = held()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    clients = [lab.socket("gateway") for _ in range(1_100)]
+    for client in clients:
+        client.settimeout(10)
+        client.connect(("93.184.215.14", 1003))
+    assert _within(10, lambda: held() >= before + 1_100)
+    for client in clients:
+        client.close()
+    assert _within(10, lambda: held() <= before + 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _within(most_s, holds):
+    until_s = time.monotonic() + most_s
+    while not holds() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return holds()

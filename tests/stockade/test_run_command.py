@@ -85,7 +85,9 @@ def test_the_object(way):
 @both
 def test_the_time_is_up_for_everything(way):
     mark = f"stockade-test-sleep-{os.getpid()}-{way}"
-    script = f"trap '' TERM HUP; exec 3>&1; setsid sh -c 'sleep 300; : {mark}' & nohup sh -c 'sleep 301; : {mark}' & sleep 302; : {mark}"
+    script = (
+        f"trap '' TERM HUP; exec 3>&1; setsid sh -c 'sleep 300; : {mark}' & nohup sh -c 'sleep 301; : {mark}' & sleep 302; : {mark}"
+    )
     told = run_json(way, "--timeout", "1", "--", "sh", "-c", script)
     assert (told["exit"], told["signal"], told["timed_out"], told["acknowledged"]) == (124, 9, True, True)
     assert told["duration_s"] < 10
@@ -307,9 +309,7 @@ def test_a_host_that_forbids_namespaces_is_named_within_five_seconds(limit):
     script = f'echo 0 > /proc/sys/user/{limit}; exec "$@"'
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", *stockade("run", "--json", "true")]
     started_s = time.monotonic()
-    ended = subprocess.run(
-        as_way("ordinary", command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL
-    )
+    ended = subprocess.run(as_way("ordinary", command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
     assert ended.returncode == 125, ended.stderr
     assert f"sysctl user.{limit}=" in ended.stderr.decode()
     assert time.monotonic() - started_s < 5

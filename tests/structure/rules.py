@@ -138,18 +138,10 @@ def doors(module: Module) -> Iterator[str]:
     """Each third-party library has its door; one without is not used."""
     for line, name in imported(module):
         top = name.partition(".")[0]
-        if (
-            not top
-            or top == "?"
-            or top in LAYERS
-            or top in sys.stdlib_module_names
-            or top in {"tests", "bench", "docs"}
-        ):
+        if not top or top == "?" or top in LAYERS or top in sys.stdlib_module_names or top in {"tests", "bench", "docs"}:
             continue
         allowed = DOORS.get(top, ())
-        if not any(
-            module.name == door or (door.endswith(".*") and module.name.startswith(door[:-1])) for door in allowed
-        ):
+        if not any(module.name == door or (door.endswith(".*") and module.name.startswith(door[:-1])) for door in allowed):
             yield f"{line}: {top} is imported only by {', '.join(allowed) or 'nobody (see DOORS)'}"
 
 
@@ -190,9 +182,7 @@ def state(module: Module) -> Iterator[str]:
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
         name = target.id if isinstance(target, ast.Name) else ast.unparse(target)
         constants.add(name)
-        final = isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).removeprefix("typing.").startswith(
-            "Final"
-        )
+        final = isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).removeprefix("typing.").startswith("Final")
         if not (name.isupper() and final) and not (name.startswith("__") and name.endswith("__")):
             yield f"{node.lineno}: {name} is mutable at module or class level: a constant is `NAME: Final = ...`"
     for node in ast.walk(module.tree):

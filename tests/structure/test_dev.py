@@ -110,10 +110,7 @@ def test_without_root_it_prints_the_exact_command(machine: Machine) -> None:
     machine.put("id", "echo 1000")
     done = machine.dev("demo")
     assert done.returncode == 1
-    assert (
-        "sudo apt-get update && sudo apt-get install -y --no-install-recommends bubblewrap netcat-openbsd"
-        in done.stderr
-    )
+    assert "sudo apt-get update && sudo apt-get install -y --no-install-recommends bubblewrap netcat-openbsd" in done.stderr
     assert "must not be called" not in done.stderr
 
 
@@ -155,9 +152,7 @@ def test_the_second_time_is_silent_and_asks_nothing(machine: Machine) -> None:
     """A .venv whose stamps are current is used as it is: its python is run with -I, with none of the caller's variables."""
     machine.link(*CLIENTS)
     (machine.clone / ".venv" / "bin").mkdir(parents=True)
-    machine.put(
-        "fake", 'case $* in *editables*) ;; *) echo "$* PYTHONPATH=${PYTHONPATH-} PYTHONHOME=${PYTHONHOME-}";; esac'
-    )
+    machine.put("fake", 'case $* in *editables*) ;; *) echo "$* PYTHONPATH=${PYTHONPATH-} PYTHONHOME=${PYTHONHOME-}";; esac')
     (machine.bin / "fake").rename(machine.clone / ".venv" / "bin" / "python")
 
     def stamp(name: str) -> str:
@@ -181,7 +176,5 @@ def test_the_second_time_is_silent_and_asks_nothing(machine: Machine) -> None:
 def test_it_works_through_a_symbolic_link(machine: Machine) -> None:
     link = machine.bin / "st"
     os.symlink(machine.clone / "dev", link)
-    done = subprocess.run(
-        [str(link)], env={"PATH": str(machine.bin)}, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([str(link)], env={"PATH": str(machine.bin)}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0

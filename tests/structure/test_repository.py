@@ -108,9 +108,7 @@ def attack_tests() -> set[str]:
 def unproved(text: str, tests: set[str]) -> list[str]:
     """Claims of the section `What it promises` without a test that exists."""
     section = text.partition("## What it promises")[2].partition("\n## ")[0]
-    items = [
-        " ".join(item.split()) for item in re.split(r"^(?=- )", section, flags=re.MULTILINE) if item.startswith("- ")
-    ]
+    items = [" ".join(item.split()) for item in re.split(r"^(?=- )", section, flags=re.MULTILINE) if item.startswith("- ")]
     assert items, "SECURITY.md makes no claim"
     problems = []
     for item in items:

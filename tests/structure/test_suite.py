@@ -51,9 +51,7 @@ def test_leaves_nothing(tmp_path):
 
 def run_inner(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     """One pytest of its own, under our conftest, over one file; what it leaves running is ended by its reaper."""
-    (tmp_path / "conftest.py").write_text(
-        (ROOT / "tests" / "conftest.py").read_text().replace("LEAVE_S = 5.0", "LEAVE_S = 0.4")
-    )
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text().replace("LEAVE_S = 5.0", "LEAVE_S = 0.4"))
     (tmp_path / "test_inner.py").write_text(text)
     return subprocess.run(
         [

@@ -1,10 +1,13 @@
 """Failures that users of other proxies reported, tried here over real sockets; tests/field_reports.toml says which is which."""
 
+import json
 import os
 import shutil
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +18,7 @@ from policy.document import parse
 from policy.errors import BadPolicy
 from tests.attack.conftest import POLICY, Client, read_all
 from tests.attack.conftest import client as client
+from tests.walk.conftest import stockade
 
 WEB = 'version = 1\n[[grant]]\npreset = "public-web"\n'
 
@@ -152,9 +156,7 @@ def test_every_entry_gives_the_same_verdict(lab, client) -> None:
                    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"),
         client.say(b"OPTIONS http://attacker.org HTTP/1.1\r\nHost: attacker.org\r\n\r\n"),
     ]  # fmt: skip
-    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [
-        True
-    ] * len(said)
+    assert [answer[1:2] == b"\x02" if answer[:1] == b"\x05" else http(answer) == 403 for answer in said] == [True] * len(said)
     verdicts = client.proxy.records("verdict")[-len(said) :]
     assert {record["reason"] for record in verdicts} == {"not-granted"}
     assert lab.asked() == {}
@@ -245,12 +247,7 @@ def test_a_websocket_passes_by_upgrade_and_by_tunnel(client) -> None:
                     got += connection.recv(65_536)
                 assert got == sent
     assert (
-        http(
-            client.say(
-                upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org")
-            )
-        )
-        == 403
+        http(client.say(upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org"))) == 403
     )
 
 
@@ -258,9 +255,7 @@ def test_the_origins_own_certificate_is_seen(lab, client, ca_file) -> None:
     with client.proxy.connect() as connection:
         connection.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
         assert http(connection.recv(4096)) == 200
-        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(
-            connection, server_hostname="example.com"
-        ) as tls:
+        with ssl.create_default_context(cafile=str(ca_file)).wrap_socket(connection, server_hostname="example.com") as tls:
             seen = tls.getpeercert(binary_form=True)
     with lab.socket("gateway") as direct:
         direct.connect(("93.184.215.14", 443))
@@ -288,10 +283,7 @@ def test_a_client_that_resets_at_any_moment_hurts_nobody(lab, client) -> None:
     before_count = settle(proxy.pid, 0, 0.5)
     talks = (
         (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"),
-        (
-            b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n"
-            + b"a" * 100,
-        ),
+        (b"POST http://example.com/lab/echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n" + b"a" * 100,),
         (b"CONNECT attacker.org:443 HTTP/1.1\r\nHost: attacker.org:443\r\n\r\n",),
         (b"\x05\x01\x00", b"\x05\x01\x00\x03\x0bexample.com\x00\x50", b"GET / HT"),
         (b"GET http://example.com/lab/bytes?n=5000000 HTTP/1.1\r\nHost: example.com\r\n\r\n",),
@@ -325,18 +317,27 @@ def test_every_phase_of_setting_up_has_its_deadline(lab, start_proxy) -> None:
         with client.proxy.connect() as connection:
             for piece in pieces:
                 connection.sendall(piece)
+            connection.settimeout(10)
             got = b""
-            while piece := connection.recv(65_536):
-                got += piece
+            try:
+                while piece := connection.recv(65_536):
+                    got += piece
+            except ConnectionResetError:
+                assert not any(pieces), "only who said nothing is cut without a word"
         return got, time.monotonic() - began_s
 
     answer, took_s = timed(b"CONNECT silent.example.net:443 HTTP/1.1\r\nHost: silent.example.net:443\r\n\r\n")
     assert http(answer) == 504 and b"connect" in answer.lower() and took_s < 5
     answer, took_s = timed(b"\x05\x01\x00", b"\x05\x01\x00\x03\x12silent.example.net\x01\xbb")
     assert answer[2:4] == b"\x05\x06" and took_s < 5
-    for half in (b"", b"\x05", b"GET http://exa"):
-        _, took_s = timed(half)
-        assert took_s < 5
+    for half, said in (
+        (b"", b""),
+        (b"\x05", b"\x05\xff"),
+        (b"\x05\x01\x00\x05\x01", b"\x05\x00\x05\x01"),
+        (b"GET http://exa", b"HTTP/1.1 4"),
+    ):
+        answer, took_s = timed(half)
+        assert took_s < 5 and answer.startswith(said)
     lab.mute("9.9.9.9", "149.112.112.112", "2620:fe::fe")
     answer, took_s = timed(b"CONNECT other.example.net:443 HTTP/1.1\r\nHost: other.example.net:443\r\n\r\n")
     assert http(answer) == 504 and took_s < 5
@@ -375,6 +376,37 @@ def test_a_password_for_the_proxy_is_written_nowhere(client) -> None:
     for text in (answers, client.proxy.journal_file.read_bytes(), client.proxy.error_file.read_bytes()):
         assert secret not in text
         assert b"hunter2" not in text.replace(b'"label": "hunter2"', b"")
+
+
+def test_the_proxy_ends_with_its_parent_and_takes_a_free_port(lab, tmp_path) -> None:
+    """The parent is killed; the proxy goes within three seconds; a second one finds its port although the first is there."""
+    policy = tmp_path / "p.toml"
+    policy.write_text(POLICY)
+    started = stockade("proxy", "--policy", str(policy), "--resolver", lab.resolver, "--exit-with-parent")
+    script = f"import subprocess, time; subprocess.Popen({started!r}); time.sleep(60)"
+    ports, parents = set(), []
+    for _ in range(2):
+        parent = lab.popen([sys.executable, "-I", "-c", script], stdout=subprocess.PIPE)
+        parents.append((parent, json.loads(parent.stdout.readline())))
+        ports.add(parents[-1][1]["listen"])
+    assert len(ports) == 2
+    for parent, ready in parents:
+        assert Path(f"/proc/{ready['pid']}").exists()
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        until_s = time.monotonic() + 3
+        while is_alive(ready["pid"]) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        assert not is_alive(ready["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it still runs: one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 # --- policy files

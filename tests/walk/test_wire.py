@@ -53,6 +53,7 @@ def test_wire(name, lab, start_proxy, ca_file, tmp_path):
     took_s = time.monotonic() - began_s
     want = case.get("expect_each") or [OTHERWISE.get(name, "allow" if case["accept"] == ["allow"] else "deny")]
     assert ["allow" if one.allowed else "deny" for one in heard] == want, (heard, proxy.records())
+    assert "internal-error" not in {record["reason"] for record in proxy.records("verdict")}, proxy.error_file.read_text()
     assert took_s < case.get("max_s", 10)
     _check_where_it_went(lab, case, want, proxy.address[1])
     if want[-1] == "deny" and (verdicts := proxy.records("verdict")):

@@ -97,7 +97,9 @@ def test_what_the_policy_names_is_reached_and_recorded(runner, ca_file):
 @each
 def test_a_refusal_is_in_the_object_and_in_the_journal(runner):
     told = runner.shell("curl -sS -m 5 http://evil.example.net/; curl -sS -m 5 https://example.com:22/; exit 0")
-    assert [(each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]] == [
+    assert [
+        (each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]
+    ] == [
         ("evil.example.net", 80, "not-granted"),
         ("example.com", 22, "port-not-granted"),
     ]
@@ -107,9 +109,7 @@ def test_a_refusal_is_in_the_object_and_in_the_journal(runner):
 
 @each
 def test_a_person_is_told_what_was_refused_and_what_to_write(runner):
-    script = (
-        "for n in 1 2 3; do curl -s -m 5 -o page http://evil.example.net/; done; curl -s -m 5 -o page http://10.0.0.1/; echo done"
-    )
+    script = "for n in 1 2 3; do curl -s -m 5 -o page http://evil.example.net/; done; curl -s -m 5 -o page http://10.0.0.1/; echo done"
     status, stdout, stderr = runner.shell(script, as_json=False)
     assert (status, stdout) == (0, "done\n")
     assert stderr.splitlines()[0].startswith("stockade: refused 3 times: evil.example.net:80 (not-granted)")
@@ -227,7 +227,9 @@ if AS_ROOT:
         assert status["Groups"].strip() == ""
         assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
         assert status["NoNewPrivs"] == "1"
-        assert not [link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))]
+        assert not [
+            link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))
+        ]
 
 
 @pytest.mark.parametrize(

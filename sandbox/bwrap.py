@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from policy.errors import Broken
+from sandbox import ssh
 from sandbox.plan import Plan
 
 ETC: Final = (
@@ -32,7 +33,7 @@ ETC: Final = (
         "/etc/ssl/openssl.cnf",
         "/etc/os-release",
     ),
-    *("/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d", "/etc/ssh/ssh_known_hosts"),
+    "/etc/ssh/ssh_known_hosts",
 )
 """Shown read-only where they exist. None may hold a credential: no gitconfig, no pip.conf, no npmrc, no ssl/private."""
 
@@ -52,7 +53,7 @@ def find(search_path: str) -> str:
 def contents(plan: Plan) -> dict[str, str]:
     """Write the sandbox's own files, by path: whoever it runs as has a name, and no name resolves by DNS."""
     uid, gid = plan.account.seen_as
-    return {
+    made = {
         "/etc/passwd": (
             f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
             f"sandbox:x:{uid}:{gid}:sandbox:{_field(plan.workspace)}:/bin/sh\n"
@@ -64,6 +65,9 @@ def contents(plan: Plan) -> dict[str, str]:
         # Nobody listens on this port 53, so a look-up fails at once; names are resolved by the proxy.
         "/etc/resolv.conf": "# The proxy resolves names.\nnameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
     }
+    if plan.network == "proxied":
+        made |= {ssh.CONFIG_FILE: ssh.CONFIG, ssh.CONNECT_FILE: ssh.CONNECT}
+    return made
 
 
 def _field(path: str) -> str:
@@ -87,7 +91,7 @@ def arguments(plan: Plan, *, workspace_fd: int, status_fd: int, files: Mapping[s
     for path in ETC:
         made += ["--ro-bind-try", path, path]
     for path, fd in files.items():
-        made += ["--perms", "0444", "--ro-bind-data", str(fd), path]
+        made += ["--perms", "0555" if path == ssh.CONNECT_FILE else "0444", "--ro-bind-data", str(fd), path]
     made += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     for path in plan.host.masked:
         made += ["--ro-bind", "/dev/null", path]

@@ -35,6 +35,10 @@ _NEVER_UNDER: Final = (
 """Trees that are never a workspace: the system's own, and those a sandbox mounts itself."""
 
 
+_NEVER_CLAIMED_UNDER: Final = tuple(f"/var/{name}" for name in ("backups", "cache", "lib", "log", "mail", "spool"))
+"""Trees whose directories root owns for a reason: a link to one must not make us give it away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """One open workspace."""
@@ -52,6 +56,8 @@ class Workspace:
         """Give the directory itself, nothing under it, to the account's user; says so in one line when that is news."""
         if not account.claims:
             return None
+        if _under(self.path, (*_NEVER_CLAIMED_UNDER, "/run")):
+            raise Broken(f"workspace {self.path}: root owns it for a reason; chown it yourself, or make one elsewhere")
         os.chown(f"/proc/self/fd/{self.fd}", account.uid, account.gid)
         if self.fresh:
             return None
@@ -79,12 +85,15 @@ def open_at(path: str) -> Workspace:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise Broken(f"workspace {path}: {reason}; give an existing directory that you own") from error
-    under = next((tree for tree in _NEVER_UNDER if real == tree or real.startswith(tree + "/")), None)
-    if real in _NEVER or under:
+    if real in _NEVER or _under(real, _NEVER_UNDER):
         os.close(fd)
         raise Broken(f"workspace {real}: a system directory is never a workspace; make a directory of its own for it")
     status = os.fstat(fd)
     return Workspace(real, fd, (status.st_uid, status.st_gid))
+
+
+def _under(path: str, trees: tuple[str, ...]) -> bool:
+    return any(path == tree or path.startswith(tree + "/") for tree in trees)
 
 
 def make() -> Workspace:

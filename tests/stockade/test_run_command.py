@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -85,9 +86,7 @@ def test_the_object(way):
 @both
 def test_the_time_is_up_for_everything(way):
     mark = f"stockade-test-sleep-{os.getpid()}-{way}"
-    script = (
-        f"trap '' TERM HUP; exec 3>&1; setsid sh -c 'sleep 300; : {mark}' & nohup sh -c 'sleep 301; : {mark}' & sleep 302; : {mark}"
-    )
+    script = f"trap '' TERM HUP; exec 3>&1; setsid sh -c 'sleep 300; : {mark}' & nohup sh -c 'sleep 301; : {mark}' & sleep 302; : {mark}"
     told = run_json(way, "--timeout", "1", "--", "sh", "-c", script)
     assert (told["exit"], told["signal"], told["timed_out"], told["acknowledged"]) == (124, 9, True, True)
     assert told["duration_s"] < 10
@@ -309,7 +308,9 @@ def test_a_host_that_forbids_namespaces_is_named_within_five_seconds(limit):
     script = f'echo 0 > /proc/sys/user/{limit}; exec "$@"'
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", *stockade("run", "--json", "true")]
     started_s = time.monotonic()
-    ended = subprocess.run(as_way("ordinary", command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+    ended = subprocess.run(
+        as_way("ordinary", command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+    )
     assert ended.returncode == 125, ended.stderr
     assert f"sysctl user.{limit}=" in ended.stderr.decode()
     assert time.monotonic() - started_s < 5
@@ -331,3 +332,41 @@ def test_a_bubblewrap_that_is_too_old_or_broken_is_said_in_its_words():
     assert ended.returncode == 125
     assert b"Unknown option --bind-fd" in ended.stderr
     assert b"too old" in ended.stderr
+
+
+REFUSING = r"""
+import ctypes, os, platform, struct, sys
+# Classic BPF (seccomp(2)): load the system call's number; unshare and setns answer EPERM, everything else is allowed.
+unshare, setns = {"x86_64": (272, 308), "aarch64": (97, 268)}[platform.machine()]
+code = [(0x20, 0, 0, 0), (0x15, 1, 0, unshare), (0x15, 0, 1, setns), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in code))
+program = struct.pack("@HP", len(code), ctypes.addressof(text))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@both
+def test_a_container_that_denies_namespaces_is_named_within_five_seconds(way):
+    command = [sys.executable, "-I", "-c", REFUSING, *stockade("run", "--json", "true")]
+    started_s = time.monotonic()
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 125, ended.stderr
+    assert b"Operation not permitted" in ended.stderr
+    assert b"allow unshare, setns" in ended.stderr
+    assert time.monotonic() - started_s < 5
+
+
+@both
+def test_what_programs_do_among_themselves_works(way):
+    """Socket pairs, unix sockets in the workspace, and Python's multiprocessing, which needs semaphores in /dev/shm."""
+    script = (
+        "import multiprocessing, socket\n"
+        "near, far = socket.socketpair(); near.send(b'x'); assert far.recv(1) == b'x'\n"
+        "server = socket.socket(socket.AF_UNIX); server.bind('own.sock'); server.listen()\n"
+        "socket.socket(socket.AF_UNIX).connect('own.sock')\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
+    )
+    assert run(way, "--", "python3", "-I", "-c", script).stdout == b"[1, 2]\n"

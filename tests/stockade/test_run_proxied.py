@@ -97,7 +97,9 @@ def test_what_the_policy_names_is_reached_and_recorded(runner, ca_file):
 @each
 def test_a_refusal_is_in_the_object_and_in_the_journal(runner):
     told = runner.shell("curl -sS -m 5 http://evil.example.net/; curl -sS -m 5 https://example.com:22/; exit 0")
-    assert [(each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]] == [
+    assert [
+        (each["destination"]["host"], each["destination"]["port"], each["reason"]) for each in told["refusals"]
+    ] == [
         ("evil.example.net", 80, "not-granted"),
         ("example.com", 22, "port-not-granted"),
     ]
@@ -107,9 +109,7 @@ def test_a_refusal_is_in_the_object_and_in_the_journal(runner):
 
 @each
 def test_a_person_is_told_what_was_refused_and_what_to_write(runner):
-    script = (
-        "for n in 1 2 3; do curl -s -m 5 -o page http://evil.example.net/; done; curl -s -m 5 -o page http://10.0.0.1/; echo done"
-    )
+    script = "for n in 1 2 3; do curl -s -m 5 -o page http://evil.example.net/; done; curl -s -m 5 -o page http://10.0.0.1/; echo done"
     status, stdout, stderr = runner.shell(script, as_json=False)
     assert (status, stdout) == (0, "done\n")
     assert stderr.splitlines()[0].startswith("stockade: refused 3 times: evil.example.net:80 (not-granted)")
@@ -146,6 +146,34 @@ def test_a_service_of_the_commands_own_is_reached_beside_the_proxy(runner):
     """
     told = runner.shell(script)
     assert (told["stdout"], told["refusals"]) == ("200 200", []), told
+
+
+@each
+def test_ssh_finds_its_way_without_being_told(runner):
+    """The banner comes through; the lab's ssh server goes no further than that."""
+    runner.policy_file.write_text(POLICY + "[[grant]]\nname = 'code'\nhosts = ['github.com']\nports = [22]\n")
+    told = runner.shell(
+        "timeout 4 ssh -v -o BatchMode=yes git@github.com true; timeout 4 ssh -v -o BatchMode=yes git@example.com true"
+    )
+    assert "Remote protocol version 2.0" in told["stderr"], told["stderr"]
+    assert "HTTP/1.1 403" in told["stderr"]
+    assert "ports = [443, 80, 22]" in told["stderr"]
+    assert [(each["destination"]["host"], each["reason"]) for each in told["refusals"]] == [
+        ("example.com", "port-not-granted")
+    ]
+
+
+@each
+def test_node_reads_the_proxy_or_fails_at_once(runner):
+    """Node's own fetch reads the variables from 22.21 and 24.5 on; before, it must not hang on a name nobody resolves."""
+    script = """
+    fetch("http://example.com/").then((a) => console.log(a.status), (e) => { console.log(String(e.cause)); process.exit(1); });
+    """
+    started_s = time.monotonic()
+    told = runner.run("--", "node", "-e", script)
+    assert told["stdout"].startswith(("200", "Error: getaddrinfo")), told
+    assert told["duration_s"] < 5
+    assert time.monotonic() - started_s < 20
 
 
 @each
@@ -199,7 +227,9 @@ if AS_ROOT:
         assert status["Groups"].strip() == ""
         assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
         assert status["NoNewPrivs"] == "1"
-        assert not [link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))]
+        assert not [
+            link for link in links if link.startswith("/") and link not in ("/dev/null", str(runner.journal_file))
+        ]
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,21 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
-from datetime import datetime
 from difflib import get_close_matches
 from ipaddress import IPv6Network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from policy.cross_check import cross_check
 from policy.errors import BadClient, BadPolicy
 from policy.grant import DEFAULT_PORTS, Grant, HostPattern, Inject, Refuse
 from policy.host import Address, read_address
 from policy.layers import Layer
-from policy.limits import IDLE_LEAST_S, POLICY_CHARS, SHOWN_CHARS, Limits
+from policy.limits import POLICY_CHARS, SHOWN_CHARS, Limits
 from policy.lines import KeyPath, locate
 from policy.networks import Network
 from policy.pattern import (
@@ -24,21 +24,21 @@ from policy.pattern import (
     read_nat64_prefix,
     read_network,
     read_pattern,
-    read_ports,
     read_refused_network,
 )
-from policy.quote import quote
 from policy.request import PathPattern, read_method, read_path_pattern
 from policy.trial import Trial
-from policy.verdict import Reason
-
-_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
-_OWNED_HEADERS: Final = re.compile(
-    r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|proxy-.*", re.IGNORECASE
+from policy.value import (
+    describe,
+    read_header,
+    read_injected,
+    read_moment,
+    read_port_value,
+    read_reason,
+    read_title,
+    shown,
 )
-"""Headers that say where a message ends or goes; a policy that set them could move the request."""
-_INJECTED: Final = re.compile(r"(?:[\x20-\x7a|\x7e]|\{secret:[A-Za-z0-9_.-]{1,64}\})+")
-_NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,80}")
+from policy.verdict import Reason
 
 
 def _text[T](read: Callable[[str], T], wanted: str) -> PlainValidator:
@@ -46,7 +46,7 @@ def _text[T](read: Callable[[str], T], wanted: str) -> PlainValidator:
 
     def check(value: object) -> T:
         if not isinstance(value, str):
-            raise BadSpelling(f"{_kind(value)} where {wanted} is wanted; write it in quotes")
+            raise BadSpelling(f"{describe(value)} where {wanted} is wanted; write it in quotes")
         try:
             return read(value)
         except BadClient as error:
@@ -55,50 +55,11 @@ def _text[T](read: Callable[[str], T], wanted: str) -> PlainValidator:
     return PlainValidator(check)
 
 
-def _ports(value: object) -> range:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise BadSpelling(f'{_kind(value)} where a port is wanted; write 443, or "9000-9010"')
-    return read_ports(value)
-
-
-def _moment(value: object) -> float:
-    if not isinstance(value, datetime):
-        raise BadSpelling(f"{_kind(value)} where a moment is wanted; write it without quotes: 2027-01-31T00:00:00Z")
-    if value.tzinfo is None:
-        raise BadSpelling(f"a moment without its offset from UTC; write {value.isoformat()}Z")
-    return value.timestamp()
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise BadSpelling("a name that is empty, longer than 80 characters or has controls; write a short phrase")
-    return value
-
-
-def _header(value: str) -> str:
-    if not _HEADER.fullmatch(value) or _OWNED_HEADERS.fullmatch(value):
-        raise BadSpelling(f'{quote(value)} is no header that may be added; write one such as "Authorization"')
-    return value
-
-
-def _injected(value: str) -> str:
-    if not _INJECTED.fullmatch(value):
-        raise BadSpelling("a value with characters no header may have; write plain ASCII, secrets as {secret:name}")
-    return value
-
-
-def _reason(value: str) -> Reason:
-    if value not in list(Reason):
-        close = get_close_matches(value, list(Reason), n=1)
-        raise BadSpelling(f"{quote(value)} is no reason; write {quote(close[0]) if close else 'one of docs/policy.md'}")
-    return Reason(value)
-
-
 _HostText = Annotated[HostPattern, _text(read_pattern, "a host")]
 _NetworkText = Annotated[Network, _text(read_network, "a network")]
 _RefusedNetworkText = Annotated[Network, _text(read_refused_network, "a network")]
-_PortNumbers = Annotated[range, PlainValidator(_ports)]
-_NameText = Annotated[str, _text(_name, "a name")]
+_PortNumbers = Annotated[range, PlainValidator(read_port_value)]
+_NameText = Annotated[str, _text(read_title, "a name")]
 
 
 class _Table(BaseModel):
@@ -108,8 +69,8 @@ class _Table(BaseModel):
 class InjectTable(_Table):
     """`[grant.inject]`: a header that the sandbox never holds."""
 
-    header: Annotated[str, _text(_header, "a header name")]
-    value: Annotated[str, _text(_injected, "a header value")]
+    header: Annotated[str, _text(read_header, "a header name")]
+    value: Annotated[str, _text(read_injected, "a header value")]
 
 
 class GrantTable(_Table):
@@ -121,7 +82,7 @@ class GrantTable(_Table):
     preset: Literal["public-web"] | None = None
     ports: list[_PortNumbers] = list(DEFAULT_PORTS)
     private: list[_NetworkText] = []
-    until: Annotated[float, PlainValidator(_moment)] | None = None
+    until: Annotated[float, PlainValidator(read_moment)] | None = None
     intercept: bool = False
     methods: list[Annotated[str, _text(read_method, "a method")]] = []
     paths: list[Annotated[PathPattern, _text(read_path_pattern, "a path")]] = []
@@ -158,7 +119,7 @@ class TrialTable(_Table):
 
     to: str
     expect: Literal["allow", "refuse", "invalid"]
-    reason: Annotated[Reason, _text(_reason, "a reason")] | None = None
+    reason: Annotated[Reason, _text(read_reason, "a reason")] | None = None
     dns: dict[str, DnsTable] = {}
 
 
@@ -199,7 +160,7 @@ def parse(text: str, file: str) -> Layer:
         lines = locate(text)
     except (ValueError, RecursionError) as error:
         raise BadPolicy((_syntax(error, text, file),)) from None
-    problems = [*_cross_check(raw)]
+    problems = [*cross_check(raw)]
     table: _FileKeys | None = None
     try:
         table = FileTable.model_validate(raw)
@@ -264,54 +225,6 @@ def _called(said: list[str]) -> str:
     return name if len(name) <= 80 else name[:79] + "…"
 
 
-def _cross_check(raw: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Faults between keys, found on the parsed TOML so that a fault of one key does not hide them."""
-    names: dict[str, int] = {}
-    for kind in ("grant", "refuse"):
-        tables = raw.get(kind)
-        for at, table in enumerate(tables if isinstance(tables, list) else ()):
-            if not isinstance(table, dict):
-                continue
-            path: KeyPath = (kind, at)
-            yield from _check_said(kind, table, path)
-            if kind == "grant":
-                yield from _check_grant(table, path)
-                name = table.get("name")
-                if isinstance(name, str) and names.setdefault(name, at) != at:
-                    yield (*path, "name"), f"another grant is called {quote(name)}; give each its own name"
-    limits = raw.get("limits")
-    for key, value in limits.items() if isinstance(limits, dict) else ():
-        if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < float("inf"):
-            yield ("limits", key), f"{value} is no limit; write a number above 0"
-        elif key == "idle_s" and isinstance(value, int | float) and value < IDLE_LEAST_S:
-            yield ("limits", key), f"{value} cuts quiet tunnels that are alive; write {IDLE_LEAST_S} or more"
-
-
-def _check_said(kind: str, table: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if not any(table.get(key) for key in ("hosts", "addresses", "preset")):
-        wanted = "hosts, addresses or preset" if kind == "grant" else "hosts or addresses"
-        yield path, f"a {kind} that says nothing; write {wanted}, or remove it"
-    for key in ("ports", "private", "methods", "paths"):
-        if table.get(key) == []:
-            yield (*path, key), "an empty list; remove the key for its default, or remove the grant"
-
-
-def _check_grant(table: dict[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    for key in ("methods", "paths", "inject"):
-        if key in table and table.get("intercept") is not True:
-            yield (*path, key), "needs the request's head, which TLS hides; write intercept = true beside it"
-    if "private" in table and not table.get("hosts"):
-        yield (
-            (*path, "private"),
-            "says what hosts may resolve to, and there are none; write hosts, or use addresses",
-        )
-    if "preset" in table and (table.get("hosts") or table.get("addresses")):
-        yield (
-            (*path, "preset"),
-            "covers every public host already; write hosts and addresses in a grant of their own",
-        )
-
-
 def _syntax(error: Exception, text: str, file: str) -> str:
     if isinstance(error, RecursionError):
         return f"{file}:1: nested too deeply; a policy needs three levels"
@@ -353,7 +266,7 @@ def _words(found: ErrorDetails) -> str:
     if kind == "missing":
         return f"missing; write {'version = 1' if found['loc'] == ('version',) else str(found['loc'][-1]) + ' = …'}"
     if kind == "literal_error":
-        return f"{_shown(value)} means nothing here; write {more['expected'].replace(chr(39), chr(34))}"
+        return f"{shown(value)} means nothing here; write {more['expected'].replace(chr(39), chr(34))}"
     wanted = {
         "list_type": "a list in [ ]",
         "string_type": "text in quotes",
@@ -364,7 +277,7 @@ def _words(found: ErrorDetails) -> str:
         "dict_type": "a table",
         "model_type": "a table",
     }.get(kind)
-    return f"{_kind(value)} where {wanted or found['msg']} is wanted"
+    return f"{describe(value)} where {wanted or found['msg']} is wanted"
 
 
 def _unknown(found: ErrorDetails) -> str:
@@ -381,21 +294,3 @@ def _unknown(found: ErrorDetails) -> str:
     known = list((models[str(parents[-1])] if parents else FileTable).model_fields)
     close = get_close_matches(str(found["loc"][-1]), known, n=1)
     return f"unknown key; {f'write {close[0]}' if close else 'known here: ' + ', '.join(known)}"
-
-
-def _shown(value: object) -> str:
-    return quote(value) if isinstance(value, str) else quote(repr(value))[1:-1]
-
-
-def _kind(value: object) -> str:
-    names = {
-        str: "text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "a table",
-    }
-    return (
-        f"{names.get(type(value), 'a moment' if isinstance(value, datetime) else 'a date or time')} ({_shown(value)})"
-    )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from policy.address import REGISTRY_DATE
+from policy.address import REGISTRY_DATE, Floor, classify, counts_as
 from policy.answer import Answer
 from policy.destination import Destination, read_authority, read_url
 from policy.errors import BadClient
@@ -139,13 +139,16 @@ def _say(verdict: Verdict, destination: Destination) -> list[str]:
 def suggest(verdict: Verdict, destination: Destination) -> str | None:
     """What a person would write to grant what was refused; None where no policy can."""
     host, port = destination.host, destination.port
-    ports = "" if port in (80, 443) else f" ports = [{port}]"
+    offender = verdict.address or destination.address
+    if verdict.reason.startswith("address-") and (offender is None or _is_hard(offender)):
+        return None
+    ports = "" if port in (80, 443) else f", ports = [{port}]"
     named = f'hosts = ["{host}"]' if destination.name else f'addresses = ["{host}"]'
     match verdict.reason:
         case Reason.NOT_GRANTED if verdict.grant:
-            return f"To grant tunnels to it, write in a grant without intercept: {named}{ports}"
+            return f"To grant tunnels to it, write in a [[grant]] without intercept: {named}{ports}"
         case Reason.NOT_GRANTED:
-            return f"To grant it, write: [[grant]] {named}{ports}"
+            return f"To grant it, write in a [[grant]]: {named}{ports}"
         case Reason.PORT_NOT_GRANTED:
             return f"To grant it, add {port} to the ports of the grant {verdict.grant}."
         case Reason.GRANT_EXPIRED:
@@ -155,9 +158,14 @@ def suggest(verdict: Verdict, destination: Destination) -> str | None:
         case Reason.REFUSED_BY_RULE:
             return f"To grant it, take it out of the refuse rule {verdict.rule} of {verdict.layer}."
         case Reason.NAME_SPECIAL:
-            return f"To grant it, write: [[grant]] {named} private = [its network]"
-        case Reason.ADDRESS_PRIVATE | Reason.ADDRESS_RESERVED if destination.name and verdict.address:
-            return f'To grant it, write: [[grant]] {named}{ports} private = ["{verdict.address}"]'
+            return f"To grant it, write in a [[grant]]: {named}{ports}, private = [its network]"
+        case Reason.ADDRESS_PRIVATE | Reason.ADDRESS_RESERVED if destination.name:
+            return f'To grant it, write in a [[grant]]: {named}{ports}, private = ["{offender}"]'
         case Reason.ADDRESS_PRIVATE | Reason.ADDRESS_RESERVED:
-            return f"To grant it, write: [[grant]] {named}{ports}"
+            return f"To grant it, write in a [[grant]]: {named}{ports}"
     return None
+
+
+def _is_hard(address: Address) -> bool:
+    reached = counts_as(address)
+    return reached is None or classify(reached).floor is Floor.HARD

@@ -92,9 +92,7 @@ def admit(
 def _merge(policy: Policy, every: list[Verdict]) -> Verdict:
     """One verdict of all layers' verdicts, and the one place where "not decided" becomes a refusal."""
     if not every:
-        return Verdict(
-            False, Reason.NOT_GRANTED, revision=policy.revision, detail="There is no policy, so nothing may leave."
-        )
+        return Verdict(False, Reason.NOT_GRANTED, revision=policy.revision, detail="There is no policy, so nothing may leave.")
     refused = [verdict for verdict in every if not verdict.allowed]
     if refused:
         return min(refused, key=lambda it: (_FIRMNESS.get(it.reason, 9), it.reason, it.layer or ""))

@@ -62,10 +62,7 @@ def combine(layers: Sequence[Layer], own: frozenset[Address] = frozenset()) -> P
     own = own.union(*(layer.own for layer in layers))
     return Policy(
         layers=tuple(layers),
-        tables=tuple(
-            compile_table(layer.file, layer.mode, layer.grants, layer.refuses, layer.nat64, revision)
-            for layer in layers
-        ),
+        tables=tuple(compile_table(layer.file, layer.mode, layer.grants, layer.refuses, layer.nat64, revision) for layer in layers),
         own=own,
         own_numbers=frozenset(map(int, own)),
         limits=_merge_limits(layers),
@@ -89,8 +86,5 @@ def _merge_limits(layers: Sequence[Layer]) -> Limits:
         return defaults
     said = [dict(layer.limits) for layer in layers]
     return Limits(
-        **{
-            field.name: min(each.get(field.name, getattr(defaults, field.name)) for each in said)
-            for field in fields(Limits)
-        }
+        **{field.name: min(each.get(field.name, getattr(defaults, field.name)) for each in said) for field in fields(Limits)}
     )

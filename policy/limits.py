@@ -150,7 +150,6 @@ WORKSPACE_UID_COUNT: Final = 1_000_000
 """How many uids from there; the real path's hash chooses one."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits a policy file may set; each default is the product's."""

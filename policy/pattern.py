@@ -41,9 +41,7 @@ def read_pattern(text: str) -> HostPattern:
     below = text.startswith("*.")
     rest = text[2:] if below else text
     if "*" in rest:
-        raise BadSpelling(
-            f'{quote(text)} has a star that is not a leading "*."; name the hosts, or the domain above them'
-        )
+        raise BadSpelling(f'{quote(text)} has a star that is not a leading "*."; name the hosts, or the domain above them')
     _refuse_literal(text, rest)
     try:
         host = read_host(rest)
@@ -51,9 +49,7 @@ def read_pattern(text: str) -> HostPattern:
         raise BadSpelling(f'{error.detail}; write a plain name such as "pypi.org"') from None
     assert isinstance(host, str)  # an address was refused above
     if below and is_public_suffix(host):
-        raise BadSpelling(
-            f'{quote(text)} is everybody under the public suffix {host}; name the owner too: "*.name.{host}"'
-        )
+        raise BadSpelling(f'{quote(text)} is everybody under the public suffix {host}; name the owner too: "*.name.{host}"')
     return HostPattern(host, below)
 
 
@@ -87,9 +83,7 @@ def read_nat64_prefix(text: str) -> IPv6Network:
     try:
         prefix = IPv6Network(text)
     except ValueError:
-        raise BadSpelling(
-            f'{quote(text)} is no IPv6 network without host bits; write it as "2001:db8:64::/96"'
-        ) from None
+        raise BadSpelling(f'{quote(text)} is no IPv6 network without host bits; write it as "2001:db8:64::/96"') from None
     if prefix.prefixlen not in NAT64_LENGTHS:
         lengths = ", ".join(map(str, NAT64_LENGTHS))
         raise BadSpelling(f"{quote(text)} has a length that RFC 6052 does not know; it is one of {lengths}")
@@ -108,9 +102,7 @@ def read_ports(value: int | str) -> range:
         raise BadSpelling(f"{quote(value)} is one port; write it without quotes")
     first, dash, last = value.partition("-")
     if not (dash and all(part.isascii() and part.isdecimal() and part[0] != "0" for part in (first, last) if part)):
-        raise BadSpelling(
-            f'{quote(value)} is no range of ports; write "9000-9010", and one port as a number without quotes'
-        )
+        raise BadSpelling(f'{quote(value)} is no range of ports; write "9000-9010", and one port as a number without quotes')
     if not first or not last or not 1 <= int(first) <= int(last) <= 65_535:
         raise BadSpelling(f"{quote(value)} is no range of ports; write the lower one first, both from 1 to 65535")
     return range(int(first), int(last) + 1)

@@ -64,9 +64,7 @@ def _double(layer: Layer) -> Iterator[_Warning]:
             yield narrow.line, "grant", f"{words}; remove one of them"
 
 
-def _around(
-    grant: Grant, by_pattern: Mapping[HostPattern, Sequence[Grant]], networks: Networks[Grant]
-) -> Iterator[Grant]:
+def _around(grant: Grant, by_pattern: Mapping[HostPattern, Sequence[Grant]], networks: Networks[Grant]) -> Iterator[Grant]:
     """Every grant that covers the first thing that `grant` names: only those can cover all of it."""
     if grant.hosts:
         pattern = grant.hosts[0]

@@ -126,9 +126,7 @@ def compile_table(
         single=Said(tree.said.rule, SINGLE_LABEL, tree.said.entries),
         presets=presets,
         entries=entries,
-        grant_networks=compile_networks(
-            (network, at) for at, grant in enumerate(grants) for network in grant.addresses
-        ),
+        grant_networks=compile_networks((network, at) for at, grant in enumerate(grants) for network in grant.addresses),
         refuse_networks=compile_networks(refused) if refused else None,
     )
 
@@ -158,9 +156,7 @@ def _place(tree: _Node, exact: dict[Name, _Node], pattern: HostPattern) -> _Node
     return node
 
 
-def _settle(
-    node: _Node, above: Said, grants: tuple[int, ...], rules: tuple[Refuse, ...], entries: tuple[Entry, ...]
-) -> None:
+def _settle(node: _Node, above: Said, grants: tuple[int, ...], rules: tuple[Refuse, ...], entries: tuple[Entry, ...]) -> None:
     """Give `node` and all below it what those above them say, once, so that a look-up adds nothing up."""
     node.reach = tuple(sorted({*grants, *node.grants}))
     rules = (*rules, *node.rules)

@@ -193,6 +193,7 @@ class Flow:
             self._session.policy.limits,
             plane.buffer,
             self._tunnel_ended,
+            self._end,
         )
         self._session.keep(self)
         self._tunnel.start(asked.rest)
@@ -204,15 +205,14 @@ class Flow:
         opened, asked = self._opened, self._asked
         assert opened is not None
         assert asked is not None
-        self._tunnel = None
         self._session.forget(self)
         if ended.closed_by == "http":
+            self._tunnel = None
             self._forward_from(ended.rest, opened)
             return
         if ended.refused is not None:
             self._record(replace(opened.verdict, allowed=False, reason=ended.refused.reason, detail=ended.refused.detail))
         self._record_end(ended.closed_by, ended.sent_bytes, ended.received_bytes)
-        self._end()
 
     def _forward_from(self, first: Asked | bytes, within: Opened | None) -> None:
         asked, plane = self._asked, self._plane

@@ -55,6 +55,7 @@ class Forward:
         self._entry = entry
         self._buffer = buffer
         self._done: Callable[[], None] | None = done
+        self._farewell: Linger | Reset | None = None
         self._client = Leg(loop, client, self._client_ready)
         self._within: Destination | None = None
         self._upstream: Upstream | None = None
@@ -89,7 +90,9 @@ class Forward:
         if self._done is not None:
             self._drop_upstream(closed_by, resets=True)
             reset(self._client.release())
-            self._end()
+            self._leave()()
+        elif self._farewell is not None:
+            self._farewell.cut()
 
     def fail(self, _error: Exception) -> None:
         """End what raised (see `proxy.loop.Fails`)."""
@@ -400,8 +403,7 @@ class Forward:
         """Reset the client once it has what there is of an answer, lest it take that for the whole."""
         self._drop_upstream(closed_by)
         if self._done is not None:
-            Reset(self._loop, self._client.release(), _nothing)
-            self._end()
+            self._farewell = Reset(self._loop, self._client.release(), self._leave())
 
     def _abandon(self) -> None:
         """End what the client left, or what it ended half way."""
@@ -412,8 +414,7 @@ class Forward:
         """Say the last words behind what still waits, and end the client's connection in order."""
         if self._done is not None:
             self._drop_upstream("client")
-            Linger(self._loop, self._client.release(), self._client.pending + words, _nothing)
-            self._end()
+            self._farewell = Linger(self._loop, self._client.release(), self._client.pending + words, self._leave())
 
     def _drop_upstream(self, closed_by: str, *, resets: bool = False) -> None:
         """Close the upstream, or stop its opening, and record its end. Harmless to repeat."""
@@ -424,12 +425,12 @@ class Forward:
         if upstream is not None:
             upstream.close(closed_by, resets=resets)
 
-    def _end(self) -> None:
-        done, self._done = self._done, None
+    def _leave(self) -> Callable[[], None]:
+        """Stop everything here; the owner is told by what this returns, once the client's socket is closed."""
+        done, self._done = self._done or _nothing, None
         self._timer.cancel()
         self._session.forget(self)
-        if done is not None:
-            done()
+        return done
 
 
 def _slow(detail: str) -> Unspeakable:
@@ -437,4 +438,4 @@ def _slow(detail: str) -> Unspeakable:
 
 
 def _nothing() -> None:
-    """Nobody waits for a lingering socket; it is bounded by itself."""
+    """The owner was told already."""

@@ -3,14 +3,17 @@
 import fcntl
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from typing import Final
 
 from policy.limits import LINGER_BYTES, LINGER_S, RESET_POLL_S
 from proxy.loop import IN, OUT, Loop
 
+_SIOCOUTQ: Final = 0x5411
+"""Bytes in the send queue that the peer has not acknowledged (tcp(7))."""
 _SIOCOUTQNSD: Final = 0x894B
-"""Bytes in the send queue that were never sent (tcp(7), linux/sockios.h)."""
+"""Bytes in the send queue that were never sent (linux/sockios.h)."""
 
 
 def reset(sock: socket.socket) -> None:
@@ -24,8 +27,12 @@ def reset(sock: socket.socket) -> None:
 
 def unsent_bytes(sock: socket.socket) -> int:
     """How many bytes the kernel still holds that never left; 0 for a socket that is dead or not TCP."""
+    return _queued(sock, _SIOCOUTQNSD)
+
+
+def _queued(sock: socket.socket, what: int) -> int:
     try:
-        return int.from_bytes(fcntl.ioctl(sock, _SIOCOUTQNSD, bytes(4)), "little")
+        return int.from_bytes(fcntl.ioctl(sock, what, bytes(4)), sys.byteorder)
     except OSError:
         return 0
 
@@ -34,10 +41,11 @@ class Linger:
     """Sends the last words, ends our side, then drops what still comes until the peer closes (RFC 9112 §9.6).
 
     Closing at once would reset the connection when the peer had sent anything more, and the reset would eat
-    the words. Bounded by LINGER_S and LINGER_BYTES. The socket must not be watched; `done` is called once.
+    the words. It ends LINGER_S after the peer has everything, or stopped taking it, and after LINGER_BYTES
+    dropped. The socket must not be watched; `done` is called once.
     """
 
-    __slots__ = ("_done", "_dropped_bytes", "_loop", "_socket", "_timer", "_words")
+    __slots__ = ("_done", "_dropped_bytes", "_left_bytes", "_loop", "_socket", "_timer", "_words")
 
     def __init__(self, loop: Loop, sock: socket.socket, words: bytes, done: Callable[[], None]) -> None:
         self._loop = loop
@@ -45,7 +53,8 @@ class Linger:
         self._words = words
         self._done: Callable[[], None] | None = done
         self._dropped_bytes = 0
-        self._timer = loop.call_after(LINGER_S, self.cut)
+        self._left_bytes = sys.maxsize
+        self._timer = loop.call_after(LINGER_S, self._look)
         loop.watch(sock.fileno(), OUT if words else IN, self._ready)
         self._say()
 
@@ -56,6 +65,17 @@ class Linger:
     def fail(self, _error: Exception) -> None:
         """A callback raised (see `proxy.loop.Fails`)."""
         self.cut()
+
+    def _look(self) -> None:
+        """Wait on while a slow peer still takes what it was sent; the words may stand behind megabytes."""
+        left_bytes = len(self._words) + _queued(self._socket, _SIOCOUTQ)
+        if left_bytes == 0:
+            self._end(socket.socket.close)
+        elif left_bytes < self._left_bytes:
+            self._left_bytes = left_bytes
+            self._timer = self._loop.call_after(LINGER_S, self._look)
+        else:
+            self.cut()
 
     def _say(self) -> None:
         try:

@@ -68,7 +68,8 @@ class Tunnel:
     """Two one-way copies that end by themselves; one stalled direction holds COPY_BYTES at most and stops no other.
 
     `buffer` is scratch space shared by all tunnels of a loop. Neither socket may be watched when the tunnel
-    takes them; it closes both, except when it ends as http. `done` is called exactly once, `start` may call it.
+    takes them; it closes both, except when it ends as http. `done` is called exactly once, `start` may call it;
+    except after http, `released` is called once too, then or later: when both sockets are closed.
     """
 
     __slots__ = (
@@ -77,11 +78,13 @@ class Tunnel:
         "_client",
         "_closed_by",
         "_done",
+        "_farewell",
         "_held",
         "_hello_due_s",
         "_last_s",
         "_limits",
         "_loop",
+        "_released",
         "_timer",
         "_upstream",
     )
@@ -95,11 +98,14 @@ class Tunnel:
         limits: Limits,
         buffer: memoryview,
         done: Callable[[Ended], None],
+        released: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._limits = limits
         self._buffer = buffer
         self._done: Callable[[Ended], None] | None = done
+        self._released = released
+        self._farewell: Linger | Reset | None = None
         self._client = _Side(client)
         self._upstream = _Side(upstream)
         self._claim: Claim | None = Claim(destination)
@@ -122,6 +128,9 @@ class Tunnel:
             reset(self._client.socket)
             reset(self._upstream.socket)
             self._end(closed_by)
+            self._loop.guard(self._released)
+        elif self._farewell is not None:
+            self._farewell.cut()
 
     def fail(self, _error: Exception) -> None:
         """A callback raised (see `proxy.loop.Fails`)."""
@@ -238,6 +247,7 @@ class Tunnel:
             client.socket.close()
             upstream.socket.close()
             self._end(self._closed_by)
+            self._loop.guard(self._released)
             return
         self._watch(client, upstream)
         self._watch(upstream, client)
@@ -252,18 +262,18 @@ class Tunnel:
         """`gone` gave all it had and takes nothing more: reset `side` when it was reset, else close in order."""
         self._stop_watching()
         gone.socket.close()
-        if gone.reset:
-            Reset(self._loop, side.socket, _nothing)
-        else:
-            Linger(self._loop, side.socket, b"", _nothing)
         self._end(self._closed_by)
+        if gone.reset:
+            self._farewell = Reset(self._loop, side.socket, self._released)
+        else:
+            self._farewell = Linger(self._loop, side.socket, b"", self._released)
 
     def _refuse(self, refused: BadClient) -> None:
         """Close the upstream unheard; a TLS client learns the cause by an alert."""
         self._stop_watching()
         self._upstream.socket.close()
-        Linger(self._loop, self._client.socket, ALERTS.get(refused.reason, b""), _nothing)
         self._end(refused.reason.value, refused)
+        self._farewell = Linger(self._loop, self._client.socket, ALERTS.get(refused.reason, b""), self._released)
 
     def _hand_over(self) -> None:
         """It is HTTP in the clear: leave both sockets to the caller, unless the server spoke first."""
@@ -324,7 +334,3 @@ class Tunnel:
         if done is not None:
             sent, received = self._upstream.delivered_bytes, self._client.delivered_bytes
             self._loop.guard(done, Ended(sent, received, closed_by, refused, rest))
-
-
-def _nothing() -> None:
-    """Nobody waits for a lingering socket; it is bounded by itself."""

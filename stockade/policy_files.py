@@ -1,9 +1,10 @@
 """Policy files on disk: read, parsed and tried out before anything is allowed by them."""
 
-from collections.abc import Sequence
+import gc
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from policy.document import parse
 from policy.errors import BadPolicy
 from policy.explain import run_trial
 from policy.layers import Layer, Policy, combine
@@ -38,6 +39,7 @@ def failing(layer: Layer, now_s: float) -> list[str]:
 
 def read_layers(paths: Sequence[Path]) -> list[Layer]:
     """Every file as a layer, in the order given. Raises BadPolicy with every problem of every file."""
+    parse = _parser()
     layers: list[Layer] = []
     problems: list[str] = []
     for path in paths:
@@ -48,6 +50,18 @@ def read_layers(paths: Sequence[Path]) -> list[Layer]:
     if problems:
         raise BadPolicy(tuple(problems))
     return layers
+
+
+def _parser() -> Callable[[str, str], Layer]:
+    """`policy.document.parse`, imported only now, since that is most of the cost of a short command."""
+    # Plugins of pydantic, which any installed package may bring, shall not take part in reading a policy.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    gc.disable()  # tens of thousands of new objects, none of them garbage
+    try:
+        from policy.document import parse
+    finally:
+        gc.enable()
+    return parse
 
 
 def read_text(path: Path) -> str:

@@ -122,6 +122,8 @@ GRANT = 'version = 1\n[[grant]]\nhosts = ["a.example.com"]\n'
         (GRANT + "until = 2027-01-31", "4:grant[1].until", "write it without quotes: 2027-01-31T00:00:00Z"),
         (GRANT + 'until = "2027-01-31T00:00:00Z"', "4:grant[1].until", "write it without quotes"),
         (GRANT + "until = 1801353600", "4:grant[1].until", "where a moment is wanted"),
+        (GRANT + "until = 9999-12-31T23:59:59-12:00", "4:grant[1].until", "outside the years"),
+        (GRANT + "until = 0001-01-01T00:00:00+12:00", "4:grant[1].until", "outside the years"),
         (GRANT + "intercept = 1", "4:grant[1].intercept", "where true or false is wanted"),
         (GRANT + 'methods = ["GET"]', "4:grant[1].methods", "write intercept = true"),
         (GRANT + 'intercept = false\nmethods = ["GET"]', "5:grant[1].methods", "write intercept = true"),

@@ -72,8 +72,8 @@ def test_an_allowed_target_step_by_step():
 @pytest.mark.parametrize(
     ("target", "more", "word", "reason", "remedy"),
     [
-        ("https://c.example.com/", {}, "refuse", "not-granted", 'write: [[grant]] hosts = ["c.example.com"]'),
-        ("tcp://c.example.com:22", {}, "refuse", "not-granted", 'hosts = ["c.example.com"] ports = [22]'),
+        ("https://c.example.com/", {}, "refuse", "not-granted", 'write in a [[grant]]: hosts = ["c.example.com"]'),
+        ("tcp://c.example.com:22", {}, "refuse", "not-granted", 'hosts = ["c.example.com"], ports = [22]'),
         ("https://93.184.215.14/", {}, "refuse", "not-granted", 'addresses = ["93.184.215.14"]'),
         (
             "a.example.com:22",
@@ -132,9 +132,15 @@ def test_a_suggestion_is_a_policy_that_grants():
     """What is printed can be written: the suggested grant makes the refused target pass."""
     for target in ("https://c.example.com/", "tcp://c.example.com:22", "https://93.184.215.14/", "https://10.0.0.5/"):
         found, _ = said(target)
-        text = found.because[-1].partition("[[grant]] ")[2].replace(" ports", "\nports")
+        text = found.because[-1].partition("[[grant]]: ")[2].replace(", ports", "\nports")
         policy = combine([parse(f"version = 1\n[[grant]]\n{text}\n", "new.toml")])
         assert judge(policy, found.destination, NOW_S).allowed, text
+
+
+def test_nothing_is_suggested_that_no_policy_may_say():
+    for target in ("http://0.0.0.0/", "http://255.255.255.255/", "http://[2002:a00:1::1]/", "http://100.100.100.200/"):
+        found, _ = said(target)
+        assert found.because[-1] == found.verdict.detail, target
 
 
 def test_report_mode_says_so():

@@ -13,7 +13,7 @@ from policy.destination import Destination
 from policy.host import Name
 from policy.limits import COPY_BYTES, Limits
 from policy.verdict import Reason
-from proxy.linger import unsent_bytes
+from proxy.linger import Linger, unsent_bytes
 from proxy.loop import Loop
 from proxy.tunnel import Tunnel
 from tests.proxy.peers import (
@@ -41,6 +41,7 @@ class Lane:
         self.origin, near_origin = pair()
         self.near = (near_client, near_origin)
         self.ended = []
+        self.released = []
         buffer = memoryview(bytearray(COPY_BYTES))
         self.tunnel = Tunnel(
             loop,
@@ -50,6 +51,7 @@ class Lane:
             limits or Limits(),
             buffer,
             self.ended.append,
+            lambda: self.released.append(1),
         )
         self.tunnel.start(first)
 
@@ -310,6 +312,36 @@ def test_half_a_hello_and_the_end(loop):
     lane.client.shutdown(socket.SHUT_WR)
     assert lane.until_ended().refused.reason is Reason.NOT_TLS
     lane.close()
+
+
+def test_last_words_reach_a_slow_client_whole(loop, monkeypatch):
+    """Longer than LINGER_S in all, for what we hold and for what the kernel holds; never so long without progress."""
+    monkeypatch.setattr("proxy.linger.LINGER_S", 0.3)
+    client, near = pair()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    done = []
+    words = payload(3_000_000)
+    Linger(loop, near, words, lambda: done.append(1))
+    started_s = time.monotonic()
+    got = bytearray()
+    while len(got) < len(words):
+        loop.turn(0.01)
+        got += client.recv(100_000)
+        time.sleep(0.02)
+    assert got == words and time.monotonic() - started_s > 0.6
+    assert closed(client) == "eof"
+    client.close()
+    turn_until(loop, lambda: done)
+
+
+def test_a_client_that_takes_nothing_more_is_cut(loop, monkeypatch):
+    monkeypatch.setattr("proxy.linger.LINGER_S", 0.1)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    done = []
+    Linger(loop, near, b"w" * 10_000_000, lambda: done.append(1))
+    turn_until(loop, lambda: done, 3)
+    far.close()
 
 
 # --- time

@@ -113,7 +113,7 @@ def test_a_person_is_told_what_was_refused_and_what_to_write(runner):
     status, stdout, stderr = runner.shell(script, as_json=False)
     assert (status, stdout) == (0, "done\n")
     assert stderr.splitlines()[0].startswith("stockade: refused 3 times: evil.example.net:80 (not-granted)")
-    assert '[[grant]] hosts = ["evil.example.net"]' in stderr.splitlines()[0]
+    assert '[[grant]]: hosts = ["evil.example.net"]' in stderr.splitlines()[0]
     assert stderr.splitlines()[1].startswith("stockade: refused once: 10.0.0.1:80 (address-private)")
     assert len(stderr.splitlines()) == 2
 

@@ -44,6 +44,16 @@ def test_other_paths_are_not(line: str) -> None:
     assert not OF_ONE_MACHINE.search(line)
 
 
+CONFLICT = re.compile(r"^(?:<{7} |={7}$|>{7} )", re.MULTILINE)
+
+
+def test_no_merge_was_left_half_done() -> None:
+    """A marker inside a docstring breaks nothing else (it happened)."""
+    found = [str(path.relative_to(ROOT)) for path in tracked() if CONFLICT.search(path.read_text(errors="replace"))]
+    assert not found
+    assert CONFLICT.search("a\n" + "<" * 7 + " HEAD\nb\n")
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml", "dev", ".ci/run"])
 def test_what_installs_names_no_host(name: str) -> None:
     assert "://" not in (ROOT / name).read_text()

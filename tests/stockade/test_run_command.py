@@ -46,11 +46,7 @@ def test_the_status_is_the_commands_own(way, command, status):
         (("--backend", "docker", "true"), "this version has bwrap"),
         (("--workspace", "/nonexistent", "true"), "existing directory"),
         (("--workspace", "/etc", "true"), "system directory"),
-<<<<<<< HEAD
-        (("--resolver", "dns.example:53", "true"), "DNS server"),
-=======
         (("--resolver", "dns.example:53", "true"), "write its address"),
->>>>>>> part1-g
         (("--resolver", "192.0.2.1:0", "true"), "write ADDR:PORT"),
         (("--", "echo", "x" * 122_881), "standard input"),
     ],

@@ -115,7 +115,9 @@ def is_public_suffix(name: Name) -> bool:
     # Only the rules of one top-level domain: reading the whole list costs 0.1 s.
     top = name.rpartition(".")[2]
     with open(PSLFILE, "rb") as rules:
-        lines = [line for line in rules.read().decode("utf-8").splitlines() if _ends_in(line, top)]
+        every = rules.read().decode("utf-8").splitlines()
+    near = every if top.startswith("xn--") else [line for line in every if line.endswith(top)]
+    lines = [line for line in near if _ends_in(line, top)]
     suffix = PublicSuffixList(lines).publicsuffix(name)
     return bool(suffix == name)
 

@@ -1,10 +1,17 @@
 """The command line: finds the command that was asked for and imports no other."""
 
+import gc
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Final
 
-import typer
+# Most of a short command's time is importing: tens of thousands of new objects, none of them garbage to look for. And
+# plugins of pydantic, which any installed package may bring, shall take no part in reading a policy or a command line.
+gc.set_threshold(20_000)
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+import typer  # noqa: E402
 
 COMMANDS: Final = {
     "run": "Run one command in a sandbox whose only way out is the proxy.",

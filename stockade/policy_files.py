@@ -1,8 +1,6 @@
 """Policy files on disk: read, parsed and tried out before anything is allowed by them."""
 
-import gc
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from policy.errors import BadPolicy
@@ -39,7 +37,8 @@ def failing(layer: Layer, now_s: float) -> list[str]:
 
 def read_layers(paths: Sequence[Path]) -> list[Layer]:
     """Every file as a layer, in the order given. Raises BadPolicy with every problem of every file."""
-    parse = _parser()
+    from policy.document import parse  # its models are most of the cost of a short command that reads no policy
+
     layers: list[Layer] = []
     problems: list[str] = []
     for path in paths:
@@ -50,18 +49,6 @@ def read_layers(paths: Sequence[Path]) -> list[Layer]:
     if problems:
         raise BadPolicy(tuple(problems))
     return layers
-
-
-def _parser() -> Callable[[str, str], Layer]:
-    """`policy.document.parse`, imported only now, since that is most of the cost of a short command."""
-    # Plugins of pydantic, which any installed package may bring, shall not take part in reading a policy.
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    gc.disable()  # tens of thousands of new objects, none of them garbage
-    try:
-        from policy.document import parse
-    finally:
-        gc.enable()
-    return parse
 
 
 def read_text(path: Path) -> str:

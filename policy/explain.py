@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from policy.address import REGISTRY_DATE, Floor, classify, counts_as
+from policy.address import REGISTRY_DATE
 from policy.answer import Answer
 from policy.destination import Destination, read_authority, read_url
 from policy.errors import BadClient
 from policy.host import Address, Name
 from policy.judge import admit, judge
 from policy.layers import Layer, Policy, combine
+from policy.remedy import remedy
 from policy.request import read_method
 from policy.script import read_script
 from policy.trial import Trial
-from policy.verdict import Reason, Verdict
+from policy.verdict import Verdict
 
 type Word = Literal["allow", "refuse", "invalid"]
 type Ask = Callable[[Name], Answer]
@@ -132,40 +133,5 @@ def _say_answer(answer: Answer) -> list[str]:
 def _say(verdict: Verdict, destination: Destination) -> list[str]:
     if verdict.allowed:
         return [verdict.detail or f"Allowed by the grant {verdict.grant} of {verdict.layer}."]
-    remedy = suggest(verdict, destination)
-    return [verdict.detail, *([remedy] if remedy else [])]
-
-
-def suggest(verdict: Verdict, destination: Destination) -> str | None:
-    """What a person would write to grant what was refused; None where no policy can."""
-    host, port = destination.host, destination.port
-    offender = verdict.address or destination.address
-    if verdict.reason.startswith("address-") and (offender is None or _is_hard(offender)):
-        return None
-    ports = "" if port in (80, 443) else f", ports = [{port}]"
-    named = f'hosts = ["{host}"]' if destination.name else f'addresses = ["{host}"]'
-    match verdict.reason:
-        case Reason.NOT_GRANTED if verdict.grant:
-            return f"To grant tunnels to it, write in a [[grant]] without intercept: {named}{ports}"
-        case Reason.NOT_GRANTED:
-            return f"To grant it, write in a [[grant]]: {named}{ports}"
-        case Reason.PORT_NOT_GRANTED:
-            return f"To grant it, add {port} to the ports of the grant {verdict.grant}."
-        case Reason.GRANT_EXPIRED:
-            return f"To grant it again, give the grant {verdict.grant} a later until."
-        case Reason.METHOD_NOT_GRANTED | Reason.PATH_NOT_GRANTED:
-            return f"To grant it, add to the {'methods' if 'method' in verdict.reason else 'paths'} of {verdict.grant}."
-        case Reason.REFUSED_BY_RULE:
-            return f"To grant it, take it out of the refuse rule {verdict.rule} of {verdict.layer}."
-        case Reason.NAME_SPECIAL:
-            return f"To grant it, write in a [[grant]]: {named}{ports}, private = [its network]"
-        case Reason.ADDRESS_PRIVATE | Reason.ADDRESS_RESERVED if destination.name:
-            return f'To grant it, write in a [[grant]]: {named}{ports}, private = ["{offender}"]'
-        case Reason.ADDRESS_PRIVATE | Reason.ADDRESS_RESERVED:
-            return f"To grant it, write in a [[grant]]: {named}{ports}"
-    return None
-
-
-def _is_hard(address: Address) -> bool:
-    reached = counts_as(address)
-    return reached is None or classify(reached).floor is Floor.HARD
+    wanted = remedy(verdict, destination)
+    return [verdict.detail, *([wanted] if wanted else [])]

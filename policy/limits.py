@@ -30,7 +30,7 @@ REQUEST_LINE_BYTES: Final = 8_192
 """One HTTP/1.1 request line (RFC 9112 §3 asks for at least 8,000). Longer: 414."""
 VIA_COUNT: Final = 16
 """Proxies a request may have passed; more is a loop through proxies that do not know each other."""
-REFUSAL_TEXT_CHARS: Final = 300
+REFUSAL_TEXT_CHARS: Final = 512
 """One sentence of a refusal that a client may have had a hand in."""
 REASON_PHRASE_CHARS: Final = 160
 """Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""

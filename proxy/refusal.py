@@ -6,6 +6,7 @@ from typing import Final
 from policy.destination import Destination
 from policy.errors import BadClient
 from policy.limits import REASON_PHRASE_CHARS, REFUSAL_TEXT_CHARS
+from policy.remedy import remedy
 from policy.verdict import CODES, Codes, Reason, Verdict
 
 REQUEST_SLOW: Final = Codes(408, "http_request_error", None, None)
@@ -38,16 +39,6 @@ _TITLES: Final = {
     503: "Service unavailable",
     504: "Gateway timeout",
 }
-_FOR_EVER: Final = frozenset(
-    {
-        Reason.ADDRESS_LOOPBACK,
-        Reason.ADDRESS_LINK_LOCAL,
-        Reason.ADDRESS_METADATA,
-        Reason.ADDRESS_MULTICAST,
-        Reason.ADDRESS_OWN,
-        Reason.ADDRESS_EMBEDDED,
-    }
-)
 
 
 class Unspeakable(BadClient):
@@ -125,55 +116,16 @@ def printable(text: str, most: int = REFUSAL_TEXT_CHARS) -> str:
     return safe if len(safe) <= most else safe[: most - 3] + "..."
 
 
-def remedy(verdict: Verdict, destination: Destination | None) -> list[str]:
-    """Say what a person would write to grant it, line by line: TOML, or a comment on what else it takes."""
-    reason = verdict.reason
-    if destination is None:
-        return []
-    where = f" in {printable(verdict.layer)}" if verdict.layer else ""
-    grant = _toml(verdict.grant) if verdict.grant else None
-    if reason in _FOR_EVER:
-        return ["# No policy can grant this address: it is on the hard floor."]
-    if reason is Reason.REFUSED_BY_RULE:
-        return [f"# A [[refuse]] rule beats every grant: take it out{where}."]
-    if reason is Reason.PORT_NOT_GRANTED and grant:
-        return [f"# in the grant named {grant}{where}:", f"ports = [443, 80, {destination.port}]"]
-    if reason is Reason.GRANT_EXPIRED and grant:
-        return [f"# in the grant named {grant}{where}: give `until` a later moment, or take it out."]
-    if reason in (Reason.METHOD_NOT_GRANTED, Reason.PATH_NOT_GRANTED) and grant:
-        key = "methods" if reason is Reason.METHOD_NOT_GRANTED else "paths"
-        return [f"# in the grant named {grant}{where}: add to `{key}`."]
-    if reason in (Reason.NOT_GRANTED, Reason.PORT_NOT_GRANTED, Reason.GRANT_EXPIRED):
-        return _grant(destination)
-    if reason in (Reason.NAME_SPECIAL, Reason.ADDRESS_PRIVATE, Reason.ADDRESS_RESERVED):
-        if destination.address is not None:
-            return _grant(destination)
-        network = f"{verdict.address}/{verdict.address.max_prefixlen}" if verdict.address else "10.20.0.0/16"
-        return [*_grant(destination), f'private = ["{network}"]  # the non-public networks it may resolve to']
-    return []
-
-
-def _grant(destination: Destination) -> list[str]:
-    address = destination.address
-    lines = ["[[grant]]", f'name = "{destination.host}"']
-    if address is None:
-        lines.append(f'hosts = ["{destination.host}"]')
-    else:
-        lines.append(f'addresses = ["{address}/{address.max_prefixlen}"]')
-    if destination.port not in (443, 80):
-        lines.append(f"ports = [{destination.port}]")
-    return lines
-
-
-def _toml(text: str) -> str:
-    return json.dumps(printable(text))
-
-
 def _why(verdict: Verdict) -> str:
     words = printable(verdict.detail) if verdict.detail else verdict.reason.replace("-", " ")
     if verdict.address is not None and str(verdict.address) not in words:
         words += f" ({verdict.address})"
     return words
+
+
+def _remedy(verdict: Verdict, destination: Destination | None) -> str | None:
+    wanted = destination and remedy(verdict, destination)
+    return printable(wanted) if wanted else None
 
 
 def _text(verdict: Verdict, destination: Destination | None, record_id: str) -> bytes:
@@ -185,10 +137,9 @@ def _text(verdict: Verdict, destination: Destination | None, record_id: str) -> 
     if verdict.layer:
         lines.append(f"Policy: {printable(verdict.layer)}")
     lines.append(f"Record: {record_id}")
-    wanted = remedy(verdict, destination)
+    wanted = _remedy(verdict, destination)
     if wanted:
-        lines += ["", "To grant it, a person would write in the policy file:", ""]
-        lines += [f"    {line}" for line in wanted]
+        lines.append(wanted)
     return ("\n".join(lines) + "\n").encode("ascii", "backslashreplace")
 
 
@@ -204,7 +155,7 @@ def _problem(said: Codes, verdict: Verdict, destination: Destination | None, rec
         "grant": printable(verdict.grant) if verdict.grant else None,
         "layer": printable(verdict.layer) if verdict.layer else None,
         "record": record_id,
-        "write": "\n".join(remedy(verdict, destination)) or None,
+        "write": _remedy(verdict, destination),
     }
     present = {key: value for key, value in members.items() if value is not None}
     return json.dumps(present).encode("ascii") + b"\n"

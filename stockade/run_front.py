@@ -241,7 +241,7 @@ def _remedy(record: dict[str, Any]) -> str | None:
     from ipaddress import ip_address
 
     from policy.destination import read_authority
-    from policy.explain import suggest
+    from policy.remedy import remedy
     from policy.verdict import Reason, Verdict
 
     if record["destination"] is None:
@@ -255,4 +255,4 @@ def _remedy(record: dict[str, Any]) -> str | None:
         detail=record["detail"] or "",
         address=ip_address(record["address"]) if record["address"] else None,
     )
-    return suggest(verdict, read_authority(_destination(record)))
+    return remedy(verdict, read_authority(_destination(record)))

@@ -5,9 +5,10 @@ import pytest
 from policy.address import REGISTRY_DATE
 from policy.destination import read_authority
 from policy.document import parse
-from policy.explain import explain, run_trial, suggest
+from policy.explain import explain, run_trial
 from policy.judge import judge
 from policy.layers import combine
+from policy.remedy import remedy
 from policy.script import read_script
 from policy.verdict import Reason
 
@@ -123,7 +124,7 @@ def test_every_refusal_says_how_to_grant_it_or_that_nobody_can():
     destination = read_authority("a.example.com:443")
     for reason in Reason:
         verdict = judge(combine([]), destination, NOW_S)
-        words = suggest(type(verdict)(False, reason, "g", "r", "l", address=None), destination)
+        words = remedy(type(verdict)(False, reason, "g", "r", "l", address=None), destination)
         never = reason.startswith(("address-l", "address-m", "address-o", "address-e"))
         assert not (never and words), reason
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from ipaddress import ip_address
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from policy.destination import Destination, read_authority
 from policy.limits import REASON_PHRASE_CHARS
 from policy.verdict import CODES, Reason, Verdict
-from proxy.refusal import printable, remedy, render
+from proxy.refusal import printable, render
 
 EVIL = read_authority("evil.example.net:8443")
 REFUSALS = [reason for reason in Reason if reason is not Reason.GRANTED]
@@ -59,13 +58,7 @@ def test_the_text_says_what_was_asked_why_and_what_to_write() -> None:
         "Why: No grant names this host.\n"
         "Policy: team.toml\n"
         "Record: r-17\n"
-        "\n"
-        "To grant it, a person would write in the policy file:\n"
-        "\n"
-        "    [[grant]]\n"
-        '    name = "evil.example.net"\n'
-        '    hosts = ["evil.example.net"]\n'
-        "    ports = [8443]\n"
+        'To grant it, write in a [[grant]]: hosts = ["evil.example.net"], ports = [8443]\n'
     )
 
 
@@ -86,38 +79,9 @@ def test_json_says_the_same() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reason", "destination", "address", "written"),
-    [
-        (Reason.NOT_GRANTED, "a.b.net:443", None, {"hosts": ["a.b.net"]}),
-        (Reason.NOT_GRANTED, "8.8.8.8:443", None, {"addresses": ["8.8.8.8/32"]}),
-        (Reason.NOT_GRANTED, "[2001:4860::1]:22", None, {"addresses": ["2001:4860::1/128"], "ports": [22]}),
-        (Reason.ADDRESS_PRIVATE, "10.1.2.3:443", "10.1.2.3", {"addresses": ["10.1.2.3/32"]}),
-        (
-            Reason.ADDRESS_PRIVATE,
-            "a.b.net:80",
-            "10.1.2.3",
-            {"hosts": ["a.b.net"], "private": ["10.1.2.3/32"]},
-        ),
-        (
-            Reason.NAME_SPECIAL,
-            "db.internal:5432",
-            None,
-            {"hosts": ["db.internal"], "private": ["10.20.0.0/16"], "ports": [5432]},
-        ),
-    ],
-)
-def test_what_it_says_to_write_is_a_grant(reason: Reason, destination: str, address: str | None, written: dict) -> None:
-    verdict = Verdict(False, reason, address=ip_address(address) if address else None)
-    where = read_authority(destination)
-    grant = tomllib.loads("\n".join(remedy(verdict, where)))["grant"][0]
-    assert grant.pop("name") == str(where.host)
-    assert grant == written
-
-
 @pytest.mark.parametrize("reason", [Reason.ADDRESS_LOOPBACK, Reason.ADDRESS_METADATA, Reason.ADDRESS_OWN])
 def test_the_hard_floor_is_never_for_sale(reason: Reason) -> None:
-    assert remedy(Verdict(False, reason), EVIL) == ["# No policy can grant this address: it is on the hard floor."]
+    assert b"grant" not in render("http", Verdict(False, reason), EVIL, "r")
 
 
 def test_an_answer_to_head_has_no_body_but_its_length() -> None:

@@ -105,7 +105,8 @@ def read_url(text: bytes | str) -> Url:
     scheme = match.group(1).lower() if match else ""
     if match is None or scheme not in DEFAULT_PORTS:
         known = ", ".join(DEFAULT_PORTS)
-        raise BadClient(Reason.REQUEST_INVALID, f"the target {quote(text)} does not begin with {known} and ://")
+        said = f"the target {quote(text)} does not begin with {known} and ://"
+        raise BadClient(Reason.REQUEST_INVALID, f"{said}; write https://host/ or tcp://host:port")
     rest = whole[match.end() :].partition("#")[0]
     found = _PATH.search(rest)
     end = found.start() if found else len(rest)

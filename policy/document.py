@@ -277,7 +277,14 @@ def _words(found: ErrorDetails) -> str:
         "dict_type": "a table",
         "model_type": "a table",
     }.get(kind)
-    return f"{describe(value)} where {wanted or found['msg']} is wanted"
+    return f"{describe(value)} where {wanted or found['msg']} is wanted" + _doubled(found)
+
+
+def _doubled(found: ErrorDetails) -> str:
+    """The brackets that a list of tables wants, where a file has `[grant]` or the like."""
+    (top, *below) = found["loc"]
+    is_table = found["type"] == "list_type" and isinstance(found["input"], dict)
+    return f"; write [[{top}]], with two brackets" if is_table and not below else ""
 
 
 def _unknown(found: ErrorDetails) -> str:

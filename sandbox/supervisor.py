@@ -214,6 +214,10 @@ class Supervisor:
             return capture.kept(), ()
         where: str | None = None
         fault = capture.fault
+        if self._workspace.fresh:  # a log in it would be gone before anybody read its path
+            if capture.file is not None:
+                capture.file.close()
+            return capture.kept("no log: the workspace is removed with the command; name one with --workspace"), ()
         if capture.file is not None and self._report is not None and self._report["acknowledged"]:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
             try:

@@ -1,6 +1,7 @@
 """The directory a command may write, resolved once and held by a descriptor from then on."""
 
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -63,7 +64,7 @@ class Workspace:
             return None
         return (
             f"workspace {self.path} belonged to root and now belongs to uid {account.uid}, as which its commands run; "
-            f"for files already in it: chown -R {account.uid}:{account.gid} {self.path}"
+            f"for files already in it: chown -R {account.uid}:{account.gid} {shlex.quote(self.path)}"
         )
 
     def close(self) -> None:
@@ -79,6 +80,8 @@ class Workspace:
 
 def open_at(path: str) -> Workspace:
     """Open an existing directory; a symbolic link is followed once, here. Raises `Broken` with the remedy."""
+    if not path:  # an unset variable of somebody's shell; it does not mean the current directory
+        raise Broken("workspace: its path is empty; give an existing directory that you own, or leave --workspace out")
     try:
         real = os.path.realpath(path, strict=True)
         fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

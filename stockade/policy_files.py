@@ -57,11 +57,12 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(4 * POLICY_CHARS + 1)
     except FileNotFoundError:
-        raise _problem(path, f"there is no such file; check the path, or write one like {_EXAMPLE}") from None
+        like = f", or write one like {_EXAMPLE}" if path.suffix == ".toml" else ""
+        raise _problem(path, f"there is no such file; check the path{like}") from None
     except IsADirectoryError:
         raise _problem(path, "this is a directory; name the policy file in it") from None
     except PermissionError:
-        raise _problem(path, f"not readable for this user; run: chmod u+r {path}") from None
+        raise _problem(path, f"not readable for this user; {_opened(path)}") from None
     except OSError as error:
         raise _problem(path, f"not readable: {error.strerror}") from None
     try:
@@ -73,6 +74,15 @@ def read_text(path: Path) -> str:
 
 
 _EXAMPLE = "examples/minimal.toml"
+
+
+def _opened(path: Path) -> str:
+    """What makes a file readable for this user."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return "a directory above it is closed to this user; have it opened, or copy the file to one that is not"
+    return f"run: chmod u+r {path}" if owner == os.geteuid() else f"it is uid {owner}'s; have the owner let this user read it"
 
 
 def _problem(path: Path, words: str) -> BadPolicy:

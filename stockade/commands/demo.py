@@ -13,18 +13,19 @@ import typer
 
 from policy.errors import BadPolicy, Broken
 
-app = typer.Typer()
+app = typer.Typer(subcommand_metavar="")
 
 _FAILED: Final = 125
 _FILE_COLUMNS: Final = 160
 """Width of the table where no terminal says its own."""
 
 
-@app.callback(
-    invoke_without_command=True,
-    epilog="Exit status: 0 when everything came out as it has to, 1 when anything did not, "
-    "125 when it could not start. Example:  stockade demo --json | jq .canaries",
-)
+_EPILOG: Final = """Exit status: 0 when everything came out as it has to, 1 when anything did not, 125 when it could not start.
+
+Example: stockade demo --json | jq .canaries"""
+
+
+@app.callback(invoke_without_command=True, epilog=_EPILOG)
 def command(
     keep: Annotated[
         Path | None,

@@ -26,7 +26,7 @@ INVALID: Final = 2
 _STATUS: Final = {"allow": 0, "refuse": 1, "invalid": INVALID}
 _COLOURS: Final = {"allow": "bold green", "refuse": "bold red", "invalid": "bold yellow", "ok": "bold green"}
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Policy files, one for each layer.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Policy files, one for each layer.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -52,7 +52,7 @@ def check(files: Files) -> None:
 
 @app.command(epilog="Example: stockade policy test allow.toml")
 def test(files: Files, as_json: Json = False) -> None:
-    """Run the [[test]]s of policy files, each with the DNS that it brings along.
+    """Run the tests inside policy files, each with the DNS that it brings along.
 
     Exit status 0 when every test holds, 1 when one does not, 2 when a file is invalid.
     """
@@ -75,9 +75,12 @@ def explain_command(
         str | None, typer.Argument(metavar="TARGET", help="A URL, or host:port with --form connect.")
     ] = None,
     policy: Annotated[
-        list[Path] | None, typer.Option("--policy", metavar="FILE", help="A policy file; once for each layer.")
+        list[Path] | None,
+        typer.Option("--policy", metavar="FILE", readable=False, help="A policy file; once for each layer."),
     ] = None,
-    dns: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON to ask instead of the real resolver.")] = None,
+    dns: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="JSON to ask instead of the real resolver.")
+    ] = None,
     form: Annotated[str, typer.Option(metavar="url|connect", help="How the target is written.")] = "url",
     method: Annotated[
         str | None, typer.Option(metavar="M", help="The method of a plain HTTP request. Default: GET.")
@@ -85,7 +88,9 @@ def explain_command(
     as_json: Json = False,
     batch: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON lines, each a target with its own form, method, dns and policy."),
+        typer.Option(
+            metavar="FILE", readable=False, help="JSON lines, each a target with its own form, method, dns and policy."
+        ),
     ] = None,
 ) -> None:
     """Say what becomes of one target, and why, by the very functions that the proxy runs.
@@ -169,27 +174,30 @@ def _batch(path: Path, layers: list[Layer], script: Callable[[Name], Answer] | N
     from policy.document import parse
 
     given = combine(layers)
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in _lines(path):
         try:
             asked = json.loads(line)
-            target, form = asked["target"], asked.get("form", "url")
+            if not isinstance(asked, dict):
+                raise TypeError("not an object")
+            target, form = asked.get("target"), asked.get("form", "url")
             if not isinstance(target, str) or form not in ("url", "connect"):
-                raise TypeError("target must be text, form url or connect")
+                raise TypeError('target must be text, form "url" or "connect"')
             policy = combine([parse(asked["policy"], f"line {number}")]) if "policy" in asked else given
             answers = read_script(asked["dns"]) if "dns" in asked else script
             yield _explain(policy, target, answers, form, asked.get("method")).to_json()
         except BadPolicy as error:
             yield _invalid(error.problems)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            yield _invalid((f"{path}:{number}: not a request: {error!r}",))
+            yield _invalid((f'{path}:{number}: not a request: {error}; write {{"target": "https://pypi.org/"}}',))
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Every line that says something, with its number."""
     try:
         text = read_text(path)
     except BadPolicy as error:
         _refuse(error)
-    return (line for line in text.split("\n") if line.strip())
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def _read_dns(path: Path) -> Callable[[Name], Answer]:
@@ -197,11 +205,14 @@ def _read_dns(path: Path) -> Callable[[Name], Answer]:
         names = json.loads(read_text(path))
         if not isinstance(names, Mapping):
             _fail(f'{path}:1: not an object of names; write {{"pypi.org": {{"A": ["151.101.0.223"]}}}}')
-        return read_script(names)
     except BadPolicy as error:
         _refuse(error)
     except (ValueError, RecursionError) as error:
         _fail(f"{path}:{getattr(error, 'lineno', 1)}: not JSON: {error}")
+    try:
+        return read_script(names)
+    except BadPolicy as error:
+        _refuse(BadPolicy(tuple(f"{path}:1:{problem}" for problem in error.problems)))
 
 
 def _invalid(problems: tuple[str, ...]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -20,11 +21,18 @@ from policy.host import Address
 from policy.layers import Policy
 from stockade.policy_files import load
 
-app = typer.Typer()
+app = typer.Typer(subcommand_metavar="")
 
 PR_SET_PDEATHSIG: Final = 1
 BAD_INPUT: Final = 2
 """Exit status for a policy or an option that is wrong."""
+
+_REMEDIES: Final = {
+    errno.EADDRINUSE: "see who has it with `ss -ltnp sport = :{port}`, or ",
+    errno.EADDRNOTAVAIL: "choose an address of this machine, or ",
+    errno.EACCES: "ports below 1024 are root's, choose a higher one, or ",
+}
+"""What to do about an address that cannot be bound."""
 
 EPILOG: Final = """Exit status: 0 when it was told to end, 1 when it could not start, 2 when a policy or an option is wrong.
 
@@ -37,7 +45,12 @@ Then: curl --proxy http://127.0.0.1:3128 https://pypi.org/"""
 def proxy(
     policy: Annotated[
         list[Path],
-        typer.Option("--policy", metavar="FILE", help="A policy file; may be given several times, and every one must allow."),
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            readable=False,
+            help="A policy file; may be given several times, and every one must allow.",
+        ),
     ],
     listen: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where to listen; port 0 takes a free one.")] = "127.0.0.1:0",
     resolver: Annotated[
@@ -46,7 +59,7 @@ def proxy(
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append one JSON line for each verdict and each connection's end."),
+        typer.Option(metavar="FILE", readable=False, help="Append one JSON line for each verdict and each connection's end."),
     ] = None,
     ready_fd: Annotated[int, typer.Option(metavar="N", help="Descriptor for the one line that says where it listens.")] = 1,
     exit_with_parent: Annotated[
@@ -113,8 +126,8 @@ def _bind(address: Address, port: int) -> socket.socket:
         listener.bind((str(address), port))
     except OSError as error:
         listener.close()
-        remedy = f"see who has it with `ss -ltnp sport = :{port}`, or" if port else "choose an address of this machine, or"
-        raise Broken(f"cannot listen on {where}: {error.strerror}; {remedy} use --listen 127.0.0.1:0 for a free port") from None
+        remedy = _REMEDIES.get(error.errno or 0, "").format(port=port)
+        raise Broken(f"cannot listen on {where}: {error.strerror}; {remedy}use --listen 127.0.0.1:0 for a free port") from None
     return listener
 
 

@@ -32,13 +32,13 @@ class _Group(TyperGroup):
             raise
 
 
-app = typer.Typer(cls=_Group)
+app = typer.Typer(cls=_Group, subcommand_metavar="")
 
 _EPILOG = """
 Exit status: the command's own; 124 when the time was up; 125 when Stockade failed or refused to start; 126 and 127
 when the command cannot be executed or found; 128 + n after signal n.
 
-Example:  stockade run --policy allow.toml --workspace . -- pip download requests
+Example: stockade run --policy ../allow.toml --workspace . -- pip download requests
 """
 
 

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from stockade.demo.outcome import Outcome
@@ -51,7 +52,7 @@ def _table(played: Played, *, beside: bool) -> Table:
         title, reason = escape(one.attempt.title), escape(one.fault or why(one))
         table.add_row(
             str(number),
-            title if beside else f"{title}\n[dim]  {reason}[/]",
+            title if beside else Group(title, Padding(f"[dim]{reason}[/]", (0, 0, 0, 2))),
             f"[{colour}]{'UNEXPECTED' if one.fault else one.attempt.fate}[/]",
             *((reason,) if beside else ()),
             f"{one.received_bytes:,}" if one.attempt.fate == "allowed" else "",

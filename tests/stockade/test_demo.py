@@ -88,6 +88,8 @@ def test_demo_says_so_when_a_policy_lets_too_much_through(tmp_path):
         shown = io.StringIO()
         report.show(played, Console(file=shown, width=columns))
         assert shown.getvalue().count("UNEXPECTED") == 2 and shown.getvalue().count("NOT AS EXPECTED") == 2
+        reasons = [line for line in shown.getvalue().splitlines() if line.startswith("      ")]
+        assert all(line.startswith("        ") for line in reasons), "every line of a reason is set in, not only its first"
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.confined import WAYS, as_way, scratch
+from tests.confined import stockade as installed
+
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = [json.loads(line) for line in (ROOT / "tests" / "data" / "destinations.jsonl").read_text(encoding="utf-8").splitlines()]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
@@ -119,14 +122,27 @@ def test_an_unreadable_file_as_an_ordinary_user(tmp_path):
     child = os.fork()
     if child == 0:
         try:
+            os.chmod(tmp_path, 0o755)
             os.seteuid(47_811)
             read_text(path)
         except BadPolicy as error:
-            os._exit(0 if "not readable" in str(error) else 3)
+            os._exit(0 if "not readable" in str(error) and "chmod u+r" not in str(error) else 3)
         except BaseException:
             os._exit(4)
         os._exit(5)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("words", [("policy", "check"), ("policy", "explain", "https://a.net/", "--policy"), ("proxy", "--policy"), ("run", "--policy")])
+def test_an_unreadable_file_is_one_problem_with_its_place_for_every_command(words):
+    with scratch(WAYS[-1]) as directory:
+        path = directory / "closed.toml"
+        path.write_text(RULES)
+        path.chmod(0)
+        asked = [*words, str(path), *(("--", "true") if words[0] == "run" else ())]
+        done = subprocess.run(as_way(WAYS[-1], installed(*asked)), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in (2, 125)
+        assert done.stderr.removeprefix("stockade: ").startswith(f"{path}:1:file: not readable for this user; "), done.stderr
 
 
 def test_check_warns_and_still_passes(tmp_path):
@@ -230,6 +246,17 @@ def test_explain_with_dns_that_is_wrong(rules, tmp_path, text):
     path.write_text(text)
     found = stockade("policy", "explain", "--policy", rules, "--dns", path, "https://pypi.org/")
     assert (found.returncode, found.stdout) == (2, "") and len(found.stderr.splitlines()) == 1
+    assert found.stderr.startswith(f"{path}:1:")
+
+
+def test_a_file_that_is_no_policy_is_not_told_to_be_like_one(rules, tmp_path):
+    found = stockade("policy", "explain", "--policy", rules, "--dns", tmp_path / "none.json", "https://pypi.org/")
+    assert (found.returncode, found.stderr) == (2, f"{tmp_path}/none.json:1:file: there is no such file; check the path\n")
+
+
+def test_a_target_without_its_scheme_is_told_what_to_write(rules, dns):
+    found = stockade("policy", "explain", "--policy", rules, "--dns", dns, "pypi.org")
+    assert found.returncode == 2 and "write https://host/ or tcp://host:port" in found.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["--batch", "x", "y"], ["--form", "socks", "a"]])
@@ -293,6 +320,17 @@ def test_a_batch_keeps_going_and_takes_defaults(rules, dns, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_batch_names_the_line_and_what_to_write(rules, dns, tmp_path):
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text('\n{"tgt": 1}\n\n[]\nnot json\n{"target": "https://pypi.org/", "policy": "version = 9"}\n')
+    found = stockade("policy", "explain", "--policy", rules, "--dns", dns, "--batch", batch)
+    (first,), (second,), (third,), (fourth,) = (json.loads(line)["because"] for line in found.stdout.splitlines())
+    assert first.startswith(f"{batch}:2: not a request: target must be text") and 'write {"target": "https://' in first
+    assert second.startswith(f"{batch}:4: not a request: not an object; write ")
+    assert third.startswith(f"{batch}:5: not a request: Expecting value") and "Error" not in third
+    assert fourth.startswith("line 6:1:version: ")
+
+
 # --- show
 
 
@@ -318,6 +356,17 @@ def test_show(rules, tmp_path):
 def test_help_has_an_example(command):
     found = stockade("policy", command, "--help")
     assert found.returncode == 0 and f"Example: stockade policy {command}" in " ".join(found.stdout.split())
+
+
+@pytest.mark.parametrize(("command", "words"), [("run", "[OPTIONS] [CMD...]..."), ("proxy", "[OPTIONS]"), ("demo", "[OPTIONS]")])
+def test_help_names_no_command_below_one_that_has_none(command, words):
+    found = stockade(command, "--help")
+    assert f"Usage: stockade {command} {words}" in map(str.strip, found.stdout.splitlines())
+    assert any(line.strip().startswith(f"Example: stockade {command} ") for line in found.stdout.splitlines())
+
+
+def test_help_says_its_words_whole():
+    assert "Run the tests inside policy files" in stockade("policy", "--help").stdout
 
 
 def test_explain_reads_no_library_that_it_does_not_need(rules, dns):

@@ -156,6 +156,11 @@ def test_a_port_that_is_taken_is_named_with_the_remedy(start, policy_file):
     assert f"127.0.0.1:{port}" in said and "in use" in said and "--listen 127.0.0.1:0" in said
 
 
+def test_an_address_of_another_machine_is_named_with_its_own_remedy(start, policy_file):
+    status, said = start("--policy", str(policy_file), "--listen", "192.0.2.1:3128").ended()
+    assert status == 1 and "choose an address of this machine" in said and "ss -ltnp" not in said
+
+
 def test_two_instances_take_two_ports(start, policy_file):
     first, second = start("--policy", str(policy_file)), start("--policy", str(policy_file))
     assert first.ready()["listen"] != second.ready()["listen"]

@@ -46,6 +46,7 @@ def test_the_status_is_the_commands_own(way, command, status):
         (("--backend", "docker", "true"), "this version has bwrap"),
         (("--workspace", "/nonexistent", "true"), "existing directory"),
         (("--workspace", "/etc", "true"), "system directory"),
+        (("--workspace", "", "true"), "its path is empty"),
         (("--resolver", "dns.example:53", "true"), "write its address"),
         (("--resolver", "192.0.2.1:0", "true"), "write ADDR:PORT"),
         (("--", "echo", "x" * 122_881), "standard input"),
@@ -179,6 +180,12 @@ def test_a_long_output_keeps_head_and_tail_and_names_the_whole(way):
         assert Path(told["log"]).read_text() == whole
 
 
+def test_a_long_output_names_no_log_that_is_gone_with_a_fresh_workspace():
+    told = run_json(WAYS[-1], "--", "seq", "1", "400000")
+    assert (told["truncated"], told["log"]) == (True, None)
+    assert "left out here; no log: the workspace is removed with the command; name one with --workspace]" in told["stdout"]
+
+
 @both
 def test_a_short_output_leaves_nothing_in_the_workspace(way):
     with scratch(way) as directory:
@@ -271,6 +278,15 @@ if AS_ROOT:
             second = run("root", "--workspace", str(directory), "--", "id", "-u")
             assert second.stderr == b""
             assert int(second.stdout) == uid
+
+
+if AS_ROOT:
+
+    def test_the_chown_that_a_person_is_told_of_names_one_directory():
+        with scratch("root", mode=0o700) as directory:
+            (directory / "a b").mkdir()
+            ended = run("root", "--workspace", str(directory / "a b"), "--", "true")
+            assert ended.stderr.decode().endswith(f" '{directory}/a b'\n")
 
 
 if AS_ROOT:

@@ -124,6 +124,7 @@ METADATA: Final = tuple(
     _row(network, title, "cloud metadata", _HARD, Reason.ADDRESS_METADATA)
     for network, title in (
         ("100.100.100.200/32", "Alibaba Cloud"),
+        ("100.96.0.96/32", "Volcano Engine"),
         ("168.63.129.16/32", "Azure WireServer"),
         ("192.0.0.192/32", "Oracle Cloud Classic"),
         ("fd00:ec2::23/128", "AWS EKS Pod Identity"),

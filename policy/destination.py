@@ -81,7 +81,10 @@ def read_name(raw: bytes, port: int) -> Destination:
 
     Raises BadClient(HOST_INVALID or PORT_INVALID).
     """
-    return Destination(read_v6(raw) if b":" in raw else read_host(raw), _check_port(port))
+    if b":" not in raw:
+        return Destination(read_host(raw), _check_port(port))
+    address = read_v6(raw)
+    return Destination(address, _check_port(port), isinstance(address, IPv4Address))
 
 
 def read_packed(packed: bytes, port: int) -> Destination:
@@ -89,7 +92,8 @@ def read_packed(packed: bytes, port: int) -> Destination:
 
     Raises BadClient(HOST_INVALID or PORT_INVALID).
     """
-    return Destination(unpack(packed), _check_port(port))
+    address = unpack(packed)
+    return Destination(address, _check_port(port), len(packed) == 16 and isinstance(address, IPv4Address))
 
 
 def read_url(text: bytes | str) -> Url:
@@ -118,6 +122,8 @@ def read_url(text: bytes | str) -> Url:
     port = DEFAULT_PORTS[scheme]
     if port is not None:
         authority = authority.removesuffix(":")
+    elif path not in ("", "/"):
+        raise BadClient(Reason.REQUEST_INVALID, f"the target {quote(text)} has a path, and tcp has none; write tcp://host:port")
     destination = read_authority(authority.encode("latin-1") if isinstance(text, bytes) else authority, port)
     return Url(scheme, destination, path if path.startswith("/") else "/" + path)
 

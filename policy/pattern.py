@@ -13,6 +13,8 @@ from policy.networks import Network
 from policy.quote import quote
 
 _NETWORK: Final = re.compile(r"[0-9A-Fa-f:.]+(/[0-9]{1,3})?")
+_NAT64_BLOCKS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+"""The hard rows that are prefixes of NAT64 themselves (RFC 6052, RFC 8215)."""
 _SUGGESTED_COUNT: Final = 4
 """Subnets worth spelling out in an error; more of them help nobody."""
 
@@ -89,6 +91,10 @@ def read_nat64_prefix(text: str) -> IPv6Network:
         raise BadSpelling(f"{quote(text)} has a length that RFC 6052 does not know; it is one of {lengths}")
     if prefix.prefixlen == 96 and (int(prefix.network_address) >> 56) & 0xFF:
         raise BadSpelling(f"{quote(text)} has bits 64 to 71 set, which RFC 6052 keeps zero; check the prefix")
+    # An address under a prefix counts as what it carries, which must not be the way past the hard floor.
+    blocks = [block for block in hard_blocks(prefix) if block.network not in _NAT64_BLOCKS]
+    if blocks:
+        raise BadSpelling(f"{quote(text)} touches {blocks[0]}, which is no NAT64's; check the prefix")
     return prefix
 
 

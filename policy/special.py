@@ -48,6 +48,8 @@ _NAMES: Final = (
     SpecialName("metadata.tencentyun.com", "Tencent Cloud", "cloud metadata", is_metadata=True),
     SpecialName("metadata.packet.net", "Equinix Metal", "cloud metadata", is_metadata=True),
     SpecialName("metadata.platformequinix.com", "Equinix Metal", "cloud metadata", is_metadata=True),
+    SpecialName("api.metadata.cloud.ibm.com", "IBM Cloud", "cloud metadata", is_metadata=True),
+    SpecialName("metadata.exoscale.com", "Exoscale", "cloud metadata", is_metadata=True),
 )
 SPECIAL_NAMES: Final = {Name(row.suffix): row for row in _NAMES}
 _DEPTH: Final = max(suffix.count(".") for suffix in SPECIAL_NAMES)

@@ -66,6 +66,7 @@ class Table:
     is_report: bool
     """In report mode, and with a grant: a policy empty of grants permits nothing in any mode."""
     nat64: tuple[IPv6Network, ...]
+    """The longest first: of prefixes that nest, a router takes the most specific one."""
     revision: str
     names: Mapping[Name, Said]
     """Every name that the layer writes out and every special name, with what covers them too."""
@@ -132,7 +133,7 @@ def compile_table(
     return Table(
         layer=layer,
         is_report=mode == "report" and bool(grants),
-        nat64=nat64,
+        nat64=tuple(sorted(nat64, key=_longest_first)),
         revision=revision,
         names=names,
         wildcards=dict(_flatten(tree, "")),
@@ -154,6 +155,10 @@ def _entry(grant: Grant, layer: str, revision: str) -> Entry:
         private=compile_networks((network, grant) for network in grant.private) if grant.private else None,
         is_plain=grant.until_s is None and not grant.intercept,
     )
+
+
+def _longest_first(prefix: IPv6Network) -> tuple[int, int]:
+    return -prefix.prefixlen, int(prefix.network_address)
 
 
 def _rule_key(rule: Refuse) -> tuple[object, ...]:

@@ -51,11 +51,14 @@ def read_layers(paths: Sequence[Path]) -> list[Layer]:
     return layers
 
 
-def read_text(path: Path) -> str:
-    """The text of a file that a person named. Raises BadPolicy saying what is wrong and what to do."""
+def read_text(path: Path, most_bytes: int = 4 * POLICY_CHARS + 1) -> str:
+    """The text of a file that a person named. Raises BadPolicy saying what is wrong and what to do.
+
+    `most_bytes` are more than any valid policy has, so a file that is cut there is refused for its length; -1: all.
+    """
     try:
         with path.open("rb") as file:
-            raw = file.read(4 * POLICY_CHARS + 1)
+            raw = file.read(most_bytes)
     except FileNotFoundError:
         like = f", or write one like {_EXAMPLE}" if path.suffix == ".toml" else ""
         raise _problem(path, f"there is no such file; check the path{like}") from None

@@ -194,7 +194,7 @@ def _batch(path: Path, layers: list[Layer], script: Callable[[Name], Answer] | N
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Every line that says something, with its number."""
     try:
-        text = read_text(path)
+        text = read_text(path, -1)
     except BadPolicy as error:
         _refuse(error)
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
@@ -217,8 +217,17 @@ def _read_dns(path: Path) -> Callable[[Name], Answer]:
 
 def _invalid(problems: tuple[str, ...]) -> dict[str, Any]:
     """The verdict object when the policy cannot be read: the same keys, and no reason of a connection."""
-    keys = ("reason", "grant", "rule", "layer", "host", "port")
-    return {"verdict": "invalid", **dict.fromkeys(keys), "addresses": [], "because": list(problems)}
+    from policy.address import REGISTRY_DATE
+
+    return {
+        "verdict": "invalid",
+        **dict.fromkeys(("reason", "grant", "rule", "layer", "host", "port")),
+        "addresses": [],
+        "would_refuse": None,
+        "revision": "none",
+        "registry": REGISTRY_DATE,
+        "because": list(problems),
+    }
 
 
 def _show_explanation(found: Explanation, target: str) -> None:

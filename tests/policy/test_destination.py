@@ -121,7 +121,7 @@ def test_url(text, scheme, authority, path):
         "", "http", "*", "//example.com/", "http:/example.com/", "http:example.com", "ftp://example.com/", "file:///etc/passwd",
         "http://user@example.com/", "http://user:pw@example.com/", "http://example.com@127.0.0.1/", "http://a\\@b/", "http:\\\\a\\",
         "http://exam\tple.com/", "http://example.com/a b", "ht\ntp://example.com/", " http://example.com/", "http://example.com\0/",
-        "http://example.com/\r\nX: y", "tcp://example.com", "tcp://example.com:", "http://example.com:0/", "http://::1/", "http://[::1/",
+        "http://example.com/\r\nX: y", "tcp://example.com", "tcp://example.com:", "tcp://example.com:22/x", "tcp://example.com:22?x", "http://example.com:0/", "http://::1/", "http://[::1/",
         "http://[::1]x/", "http://ex%61mple.com/", "http:///", "http://./", "http://example.com/ü", "http://127.0.0.1;@example.com/",
     ],
 )  # fmt: skip

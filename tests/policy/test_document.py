@@ -161,6 +161,8 @@ GRANT = 'version = 1\n[[grant]]\nhosts = ["a.example.com"]\n'
         ('version = 1\n[addresses]\nown = ["me"]', "3:addresses.own[1]", "is a name where an address is wanted"),
         ('version = 1\n[addresses]\nnat64_prefixes = ["2001:db8::/97"]', "3:addresses.nat64_prefixes[1]", "one of 32, 40, 48, 56, 64, 96"),
         ('version = 1\n[addresses]\nnat64_prefixes = ["10.0.0.0/8"]', "3:addresses.nat64_prefixes[1]", "no IPv6 network"),
+        ('version = 1\n[addresses]\nnat64_prefixes = ["fe80::/32"]', "3:addresses.nat64_prefixes[1]", "which is no NAT64's"),
+        ('version = 1\n[addresses]\nnat64_prefixes = ["::/96"]', "3:addresses.nat64_prefixes[1]", "which is no NAT64's"),
         ("version = 1\n[limits]\nidle_s = 599", "3:limits.idle_s", "write 600 or more"),
         ("version = 1\n[limits]\nconnect_s = 0", "3:limits.connect_s", "write a number above 0"),
         ("version = 1\n[limits]\nconnect_s = -1", "3:limits.connect_s", "write a number above 0"),

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, ip_address
 import pytest
 
 from policy.answer import Answer
-from policy.destination import Destination, read_authority
+from policy.destination import Destination, read_authority, read_name, read_packed
 from policy.document import parse
 from policy.host import plain
 from policy.judge import admit, judge
@@ -54,6 +54,9 @@ WEB = '[[grant]]\npreset = "public-web"\n'
         ("10.0.0.1:443", Reason.ADDRESS_PRIVATE),
         ("localhost:443", Reason.NAME_SPECIAL),
         ("metadata.google.internal:80", Reason.NAME_SPECIAL),
+        ("api.metadata.cloud.ibm.com:443", Reason.NAME_SPECIAL),
+        ("metadata.exoscale.com:80", Reason.NAME_SPECIAL),
+        ("100.96.0.96:80", Reason.ADDRESS_METADATA),
     ],
 )
 def test_before_dns(authority, reason):
@@ -316,6 +319,27 @@ def test_site_nat64_prefixes_count_as_what_they_carry():
         ("8:108:808::", Reason.ADDRESS_EMBEDDED),
     ):
         assert ask(rules, f"[2a00:1450:6400:{inner}]:443").reason is reason, inner
+
+
+def test_of_nested_nat64_prefixes_the_longest_one_counts():
+    """A router takes the most specific route, in whatever order the file names them."""
+    prefixes = ["2a00:1450::/32", "2a00:1450:808:808::/96"]
+    for order in (prefixes, prefixes[::-1]):
+        rules = policy(WEB + f"[addresses]\nnat64_prefixes = {order}\n".replace("'", '"'))
+        assert ask(rules, "[2a00:1450:808:808::7f00:1]:443").reason is Reason.ADDRESS_LOOPBACK
+        assert ask(rules, "[2a00:1450:808:808::808:808]:443").allowed
+
+
+def test_a_mapped_literal_is_judged_alike_by_every_entry():
+    rules = policy('[[grant]]\naddresses = ["10.1.0.0/16"]\n')
+    mapped = "::ffff:10.1.2.3"
+    for destination in (
+        read_authority(f"[{mapped}]:443"),
+        read_name(mapped.encode(), 443),
+        read_packed(ip_address(mapped).packed, 443),
+    ):
+        assert judge(rules, destination, NOW_S).reason is Reason.ADDRESS_PRIVATE
+    assert judge(rules, read_packed(ip_address("10.1.2.3").packed, 443), NOW_S).allowed
 
 
 # --- time, requests, report mode

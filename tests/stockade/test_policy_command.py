@@ -331,6 +331,26 @@ def test_a_batch_names_the_line_and_what_to_write(rules, dns, tmp_path):
     assert fourth.startswith("line 6:1:version: ")
 
 
+def test_a_batch_is_read_to_its_end(tmp_path):
+    from policy.limits import POLICY_CHARS
+
+    batch = tmp_path / "batch.jsonl"
+    line = json.dumps({"target": "https://" + "a" * 99_000 + "/"}) + "\n"
+    count = 4 * POLICY_CHARS // len(line) + 5
+    batch.write_text(line * count)
+    found = stockade("policy", "explain", "--batch", batch)
+    assert {json.loads(verdict)["reason"] for verdict in found.stdout.splitlines()} == {"host-invalid"}
+    assert found.stdout.count("\n") == count
+
+
+def test_every_verdict_object_has_the_same_keys(dns, tmp_path):
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text('{"target": "https://[::1]/"}\n{"target": "::"}\n{"target": "https://a.net/", "policy": ""}\n5\n')
+    found = stockade("policy", "explain", "--dns", dns, "--batch", batch)
+    keys = [list(json.loads(verdict)) for verdict in found.stdout.splitlines()]
+    assert len(keys) == 4 and all(each == keys[0] for each in keys)
+
+
 # --- show
 
 

@@ -57,7 +57,35 @@ def test_one_trailing_dot_is_the_same_name_and_more_is_none(lab, client) -> None
         assert http(client.connect(wrong + b":80")) == 400
 
 
+def test_brackets_go_around_no_name(lab, client) -> None:
+    for host in (b"[example.com]", b"[93.184.215.14]"):
+        assert http(client.connect(host + b":443")) == 400
+        assert http(client.get(b"http://" + host + b"/", host)) == 400
+    assert lab.asked() == {} and lab.accepted() == {}
+
+
+def test_a_refused_unicode_name_has_no_other_spelling(lab, start_proxy) -> None:
+    client = Client(start_proxy(WEB + '[[refuse]]\nhosts = ["bücher.example.net"]\n'))
+    for name in (b"xn--bcher-kva.example.net", b"XN--BCHER-KVA.example.NET", b"xn--Bcher-Kva.example.net."):
+        assert http(client.connect(name + b":443")) == 403
+        assert client.socks_name(name, 443)[1:2] == b"\x02"
+        assert client.proxy.verdict()["reason"] == "refused-by-rule"
+    for text in ("bücher", "BÜCHER", "bu\u0308cher", "stra\u00dfe", "b\u0131cher", "b\u3002cher"):
+        name = f"{text}.example.net".encode()
+        assert http(client.connect(name + b":443")) == 400
+        assert client.socks_name(name, 443)[1:2] == b"\x01"
+    assert lab.asked() == {}
+
+
 # --- addresses
+
+
+def test_a_name_that_moves_is_followed_at_once(lab, client) -> None:
+    for address in ("93.184.215.14", "93.184.215.15"):
+        lab.write_names({"moving.example.net": {"A": [address], "ttl": 0}})
+        assert http(client.get(b"http://moving.example.net/", b"moving.example.net")) == 200
+        assert lab.requests()[-1]["address"] == address
+    assert http(client.connect(b"93.184.215.14:80")) == 403
 
 
 def test_the_edges_of_carrier_nat(lab, start_proxy) -> None:
@@ -119,6 +147,9 @@ def test_an_ipv6_literal_asks_no_dns_and_keeps_its_brackets(lab, start_proxy) ->
     assert http(client.get(b"http://" + literal + b"/", literal)) == 200
     assert f"Host: {literal.decode()}\r\n".lower() in lab.requests()[-1]["head"].lower()
     assert client.socks_address(literal.decode().strip("[]"), 80)[:2] == b"\x05\x00"
+    with client.proxy.connect() as connection:
+        connection.sendall(b"CONNECT " + literal + b":443 HTTP/1.1\r\nHost: " + literal + b":443\r\n\r\n")
+        assert http(connection.recv(4096)) == 200
     assert lab.asked() == {}
 
 
@@ -230,6 +261,7 @@ def test_a_websocket_passes_by_upgrade_and_by_tunnel(client) -> None:
 
     openings = {
         "absolute": ((), upgrade(b"http://example.com/lab/websocket")),
+        "ws": ((), upgrade(b"ws://example.com/lab/websocket")),
         "tunnel": ((b"CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n\r\n",), upgrade(b"/lab/websocket")),
     }
     for before, request in openings.values():
@@ -246,9 +278,8 @@ def test_a_websocket_passes_by_upgrade_and_by_tunnel(client) -> None:
                 while len(got) < size:
                     got += connection.recv(65_536)
                 assert got == sent
-    assert (
-        http(client.say(upgrade(b"http://attacker.org/lab/websocket").replace(b"Host: example.com", b"Host: attacker.org"))) == 403
-    )
+    for target in (b"http://attacker.org/lab/websocket", b"ws://attacker.org/lab/websocket"):
+        assert http(client.say(upgrade(target).replace(b"Host: example.com", b"Host: attacker.org"))) == 403
 
 
 def test_the_origins_own_certificate_is_seen(lab, client, ca_file) -> None:

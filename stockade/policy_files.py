@@ -1,5 +1,6 @@
 """Policy files on disk: read, parsed and tried out before anything is allowed by them."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -32,6 +32,21 @@ class Crashes:
         (self._write or say)(f"stockade: internal error, the connection was refused:\n{trace}")
 
 
+class Complaint:
+    """One kind of trouble, told on standard error at most once in CRASH_REPEAT_S; the clock is monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at_s = float("-inf")
+
+    def tell(self, words: str) -> None:
+        """Say it, unless it was said just now."""
+        now_s = self._clock()
+        if now_s - self._told_at_s >= CRASH_REPEAT_S:
+            self._told_at_s = now_s
+            say(f"stockade: {words}\n")
+
+
 def say(text: str) -> None:
     """Write to standard error. When nobody holds its other end any more, that is no reason to stop serving."""
     try:

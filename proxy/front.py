@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policy.limits import ACCEPT_COUNT, ACCEPT_PAUSE_S, CRASH_REPEAT_S, LISTEN_BACKLOG_COUNT, OVER_LIMIT_COUNT
+from policy.limits import ACCEPT_COUNT, ACCEPT_PAUSE_S, LISTEN_BACKLOG_COUNT, OVER_LIMIT_COUNT
 from policy.verdict import Reason, Verdict
-from proxy.crash import say
+from proxy.crash import Complaint
 from proxy.dial import keep_alive
 from proxy.flow import Flow, Plane, State
 from proxy.linger import reset
@@ -35,7 +35,7 @@ class Front:
         self._plane = plane
         self._doors = [_Door(self, plane, listener) for listener in listeners]
         self._spare_fd = _spare()
-        self._complained_s = float("-inf")
+        self._complaint = Complaint(lambda: plane.loop.now_s)
         self.flows: set[Flow] = set()
         self._drained: Callable[[], None] | None = None
 
@@ -106,10 +106,7 @@ class Front:
 
     def complain(self, words: str) -> None:
         """Say it on standard error, at most once a minute."""
-        now_s = self._plane.loop.now_s
-        if now_s - self._complained_s >= CRASH_REPEAT_S:
-            self._complained_s = now_s
-            say(f"stockade: {words}\n")
+        self._complaint.tell(words)
 
 
 def _spare() -> int:

@@ -12,6 +12,7 @@ from policy.destination import Destination
 from policy.errors import Broken
 from policy.judge import admit, judge
 from policy.verdict import Reason, Verdict
+from proxy.crash import Complaint
 from proxy.dial import dial
 from proxy.loop import Loop
 from proxy.opening import Dials, Opened, Opening, Resolves, revoked
@@ -50,6 +51,7 @@ class Gate:
         self._journal = journal
         self._id_prefix = f"{int(clock()):08x}{os.urandom(4).hex()}"
         self._id_number = 0
+        self._unkept = Complaint(lambda: loop.now_s)
 
     def open(
         self,
@@ -100,7 +102,7 @@ class Gate:
         duration_s: float,
         closed_by: str,
     ) -> None:
-        """Record how a connection that was handed over ended. A journal that is full loses it, and says so itself."""
+        """Record how a connection that was handed over ended. A journal that is full loses it, which is said."""
         ended = record.end(
             opened.record_id,
             self.clock(),
@@ -112,10 +114,7 @@ class Gate:
             duration_s=duration_s,
             closed_by=closed_by,
         )
-        try:
-            self._journal.write(ended)
-        except Broken:
-            pass  # the connection is over; the next verdict finds the same journal and refuses
+        self._write(ended)  # when it is lost the connection is over all the same; the next verdict refuses
 
     def decide(self, session: Session, destination: Destination, method: str | None, path: str | None) -> Verdict:
         """The verdict before DNS, the session's own state included. Not recorded."""
@@ -147,7 +146,7 @@ class Gate:
     ) -> tuple[Verdict, str]:
         """Write the verdict's record before anything is promised; the verdict that stands and the record's id.
 
-        When the journal cannot keep it, whatever was allowed is refused as `limit-reached`.
+        When the journal cannot keep it, whatever was allowed is refused as `limit-reached`, and the id says "unrecorded".
         """
         self._id_number += 1
         record_id = record.record_id(self._id_prefix, self._id_number)
@@ -164,14 +163,19 @@ class Gate:
             path=path,
             tier=TIERS.get(entry),
         )
+        lost = self._write(line)
+        if lost is None:
+            return verdict, record_id
+        if verdict.allowed:
+            detail = f"No record can be kept: {lost}"
+            verdict = Verdict(False, Reason.LIMIT_REACHED, revision=verdict.revision, detail=detail)
+        return verdict, "unrecorded"
+
+    def _write(self, line: Mapping[str, Any]) -> Broken | None:
+        """Keep one record; why it was lost, which standard error is told, or None."""
         try:
             self._journal.write(line)
         except Broken as error:
-            if verdict.allowed:
-                verdict = Verdict(
-                    False,
-                    Reason.LIMIT_REACHED,
-                    revision=verdict.revision,
-                    detail=f"No record can be kept: {error}",
-                )
-        return verdict, record_id
+            self._unkept.tell(f"no record can be kept, and nothing new is let through: {error}")
+            return error
+        return None

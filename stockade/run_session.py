@@ -97,7 +97,7 @@ def run(request: Request) -> Ran:
         supervisor.start()
         while supervisor.outcome is None:
             loop.turn()
-        notes = [] if claimed is None else [claimed]
+        notes = [*([] if claimed is None else [claimed]), *_unused(request), *_exposed(request, space.path)]
         if front is None:
             return Ran(supervisor.outcome, notes=tuple(notes))
         front.stop()
@@ -107,18 +107,36 @@ def run(request: Request) -> Ran:
 
 
 def _load(request: Request) -> Policy | None:
-    """Read the policy that the network needs; None for none."""
-    if request.effective_network == "offline":
-        if request.policies:
-            raise Broken("network offline: the policy would never be asked; drop --policy, or use --net proxied")
-        return None
-    if not request.policies:
+    """Read and check the policy; None where the network needs none."""
+    if request.effective_network == "proxied" and not request.policies:
         raise Broken(
             "network proxied: no policy was given, so nothing could be reached; add --policy FILE, or use --net offline"
         )
+    if not request.policies:
+        return None
     from stockade.policy_files import load
 
-    return load([Path(file) for file in request.policies], time.time())
+    policy = load([Path(file) for file in request.policies], time.time())
+    return policy if request.effective_network == "proxied" else None
+
+
+def _unused(request: Request) -> list[str]:
+    """Say which options an offline run has no use for."""
+    given = {"policy": request.policies, "resolver": request.resolvers, "journal": request.journal}
+    words = [f"--{option}" for option, value in given.items() if value]
+    if request.effective_network == "proxied" or not words:
+        return []
+    return [f"the network is offline, so nothing asked {', '.join(words)}; use --net proxied, or drop it"]
+
+
+def _exposed(request: Request, workspace_path: str) -> list[str]:
+    """Say which files that confine or witness a command lie where it can change them for the next one."""
+    files = [*(("policy", file) for file in request.policies), *([("journal", request.journal)] if request.journal else [])]
+    return [
+        f"the {what} {file} lies in the workspace, where the command can change it; keep it outside"
+        for what, file in files
+        if Path(file).resolve().is_relative_to(workspace_path)
+    ]
 
 
 def _watch_signals(supervisor: Supervisor) -> None:

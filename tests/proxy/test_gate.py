@@ -228,6 +228,14 @@ def test_a_full_journal_leaves_a_refusal_its_reason(rig):
     rig.journal.fault = Broken("No space left on device")
     rig.open("evil.example.net:443")
     assert rig.outcome.verdict.reason is Reason.NOT_GRANTED
+    assert rig.outcome.record_id == "unrecorded"
+
+
+def test_a_full_journal_is_told_on_standard_error_and_not_for_each_record(rig, capsys):
+    rig.journal.fault = Broken("No space left on device")
+    for _ in range(3):
+        rig.open("evil.example.net:443")
+    assert capsys.readouterr().err.count("No space left on device") == 1
 
 
 def test_a_journal_with_a_bug_refuses_too(rig):

@@ -157,7 +157,7 @@ def test_ssh_finds_its_way_without_being_told(runner):
     )
     assert "Remote protocol version 2.0" in told["stderr"], told["stderr"]
     assert "HTTP/1.1 403" in told["stderr"]
-    assert "ports = [443, 80, 22]" in told["stderr"]
+    assert "add 22 to the ports of the grant pages" in told["stderr"]
     assert [(each["destination"]["host"], each["reason"]) for each in told["refusals"]] == [
         ("example.com", "port-not-granted")
     ]
@@ -260,12 +260,29 @@ def test_every_problem_of_a_policy_is_told():
         assert len([line for line in ended.stderr.decode().splitlines() if "policy.toml:" in line]) == 2
 
 
-def test_offline_with_a_policy_is_refused():
+def test_what_an_offline_run_has_no_use_for_is_checked_and_said():
     with scratch(WAYS[-1]) as directory:
-        (directory / "policy.toml").write_text(POLICY)
-        ended = run(WAYS[-1], "--net", "offline", "--policy", str(directory / "policy.toml"), "--", "true")
-        assert ended.returncode == 125
-        assert b"drop --policy" in ended.stderr
+        file = directory / "policy.toml"
+        file.write_text(POLICY)
+        words = ("--net", "offline", "--policy", str(file), "--journal", str(directory / "j"), "--", "cat", "/proc/net/tcp")
+        ended = run(WAYS[-1], *words)
+        assert ended.returncode == 0
+        assert len(ended.stdout.splitlines()) == 1, "a listener in an offline network"
+        assert b"nothing asked --policy, --journal" in ended.stderr
+        file.write_text("version = 2\n")
+        assert run(WAYS[-1], *words).returncode == 125
+
+
+def test_a_policy_or_a_journal_within_reach_of_the_command_is_said(lab):
+    way = WAYS[-1]
+    with scratch(way) as directory:
+        runner = Runner(lab, way, directory)
+        status, _, stderr = runner.run("--workspace", str(directory), "--", "true", as_json=False)
+        assert status == 0
+        for what in ("policy", "journal"):
+            assert f"the {what} {directory}/{what}" in stderr
+        with scratch(way) as workspace:
+            assert "lies in the workspace" not in runner.run("--workspace", str(workspace), "--", "true", as_json=False)[2]
 
 
 def test_a_journal_that_cannot_be_kept_starts_nothing(lab):

@@ -66,6 +66,8 @@ ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
 """Between two looks whether what was written before a reset has left."""
+EXPIRY_LOOK_S: Final = 60.0
+"""Longest sleep until a grant's `until` is looked at again: the wall clock may be set, the loop's cannot."""
 PARENT_POLL_S: Final = 1.0
 """Between two looks whether the parent process lives; the kernel's own signal comes sooner, this one always."""
 DEAD_TIMERS_COUNT: Final = 64

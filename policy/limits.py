@@ -34,6 +34,8 @@ REFUSAL_TEXT_CHARS: Final = 300
 """One sentence of a refusal that a client may have had a hand in."""
 REASON_PHRASE_CHARS: Final = 160
 """Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
+HTTP_INTERIM_COUNT: Final = 256
+"""Interim (1xx) responses before the final one; each costs a whole head, so an endless row of them would hold up everybody."""
 HTTP_TURN_COUNT: Final = 16
 """Pipelined requests begun in one turn, so that a client that sends a thousand to be refused holds up nobody."""
 HTTP_KEPT_S: Final = 75.0

@@ -50,6 +50,11 @@ class Policy:
         """`report` when any layer is: then something passes that `enforce` would refuse."""
         return "report" if any(layer.mode == "report" for layer in self.layers) else "enforce"
 
+    def next_end_s(self, now_s: float) -> float | None:
+        """When the next grant ends, in Unix time: from then on less is allowed. None when none will."""
+        ends = (grant.until_s for layer in self.layers for grant in layer.grants)
+        return min((end_s for end_s in ends if end_s is not None and end_s > now_s), default=None)
+
     def with_own(self, addresses: frozenset[Address]) -> "Policy":
         """The same policy on a machine that has `addresses` too."""
         own = self.own | addresses

@@ -34,6 +34,8 @@ REFUSAL_TEXT_CHARS: Final = 512
 """One sentence of a refusal that a client may have had a hand in."""
 REASON_PHRASE_CHARS: Final = 160
 """Reason phrase of a refusal; curl, git and pip show it, and cut status lines at about 200."""
+HTTP_INTERIM_COUNT: Final = 256
+"""Interim (1xx) responses before the final one; each costs a whole head, so an endless row of them would hold up everybody."""
 HTTP_TURN_COUNT: Final = 16
 """Pipelined requests begun in one turn, so that a client that sends a thousand to be refused holds up nobody."""
 HTTP_KEPT_S: Final = 75.0
@@ -66,6 +68,8 @@ ACCEPT_PAUSE_S: Final = 0.1
 """No accepting after the kernel had no memory or descriptor for one more."""
 RESET_POLL_S: Final = 0.02
 """Between two looks whether what was written before a reset has left."""
+EXPIRY_LOOK_S: Final = 60.0
+"""Longest sleep until a grant's `until` is looked at again: the wall clock may be set, the loop's cannot."""
 PARENT_POLL_S: Final = 1.0
 """Between two looks whether the parent process lives; the kernel's own signal comes sooner, this one always."""
 DEAD_TIMERS_COUNT: Final = 64

@@ -3,6 +3,7 @@
 from typing import Final
 
 from policy.errors import BadClient
+from policy.limits import HTTP_INTERIM_COUNT
 from policy.verdict import Reason
 from proxy import onward
 from proxy.asked import Asked
@@ -21,6 +22,7 @@ class Exchange:
         "_asks_websocket",
         "_body",
         "_heads",
+        "_interim_count",
         "asked",
         "head",
         "is_over",
@@ -35,6 +37,7 @@ class Exchange:
         self._body: Body = body_of(head)
         self._asks_websocket = onward.wants_websocket(head)
         self._heads = HeadBuffer(is_request=False)
+        self._interim_count = 0
         self._answer: Body | None = None
         self.response: ResponseHead | None = None
         """The final response's head; 101 counts as final."""
@@ -106,7 +109,10 @@ class Exchange:
             self.response, self._body, self._answer = head, EndlessBody(), EndlessBody()
             self.keeps_client = False
             return onward.response(head, minor=minor, keep=False, websocket=True)
-        if head.status < 200:  # RFC 9110 §15.2: any number of them, but none to HTTP/1.0
+        if head.status < 200:  # RFC 9110 §15.2: several of them, but none to HTTP/1.0
+            self._interim_count += 1
+            if self._interim_count > HTTP_INTERIM_COUNT:
+                raise BadClient(Reason.NOT_HTTP, f"more than {HTTP_INTERIM_COUNT} interim responses")
             return onward.response(head, minor=minor, keep=True) if minor == 1 else b""
         self.response = head
         self._answer = body_of(head)

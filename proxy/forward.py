@@ -157,6 +157,10 @@ class Forward:
         elif exchange.has_request:
             waited_s = limits.drain_s if self._client.ended else limits.idle_s
             self._fail_upstream(UPSTREAM_SILENT, f"The upstream sent no response within {waited_s:g} s.")
+            if self._done is not None:  # the client may ask again, has asked already, or has left
+                self._last_s = now_s
+                self._tick()
+                self._advance()
         else:
             self._refuse_bad(_slow(f"Nothing more of the request's body came within {limits.idle_s:g} s."))
 

@@ -10,12 +10,12 @@ from policy.address import Floor, classify
 from policy.errors import BadPolicy, Broken
 from policy.host import Address
 from policy.layers import Policy
-from policy.limits import COPY_BYTES, PARENT_POLL_S, Limits
+from policy.limits import COPY_BYTES, EXPIRY_LOOK_S, PARENT_POLL_S, Limits
 from proxy.crash import say
 from proxy.flow import Plane
 from proxy.front import Front, Listener
 from proxy.gate import Gate, Keeps
-from proxy.loop import Loop
+from proxy.loop import Loop, Timer
 from proxy.own import OwnAddresses
 from proxy.resolver import Resolver
 from proxy.signals import Signals
@@ -43,6 +43,7 @@ class Worker:
         self.front = Front(plane, tuple(listeners))
         self._own = OwnAddresses(loop, self._own_changed)
         self._own_addresses: frozenset[Address] = frozenset()
+        self._expiry: Timer | None = None
 
     def start(self) -> None:
         """Learn this machine's addresses, and only then accept."""
@@ -67,6 +68,8 @@ class Worker:
         self.front.close("stopped")
         self._resolver.stop()
         self._own.stop()
+        if self._expiry is not None:
+            self._expiry.cancel()
 
     @property
     def revision(self) -> str:
@@ -84,6 +87,24 @@ class Worker:
     def _apply(self) -> None:
         for session, policy in self._policies.items():
             self._loop.guard(session.adopt, policy.with_own(self._own_addresses))
+        self._await_end()
+
+    def _await_end(self) -> None:
+        """Have what lives judged again when the next grant ends: its tunnels end with it."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        now_s = self.gate.clock()
+        ends = [end_s for policy in self._policies.values() if (end_s := policy.next_end_s(now_s)) is not None]
+        if ends:
+            end_s = min(ends)
+            self._expiry = self._loop.call_after(min(end_s - now_s, EXPIRY_LOOK_S), lambda: self._look_at_end(end_s))
+
+    def _look_at_end(self, end_s: float) -> None:
+        if self.gate.clock() >= end_s:
+            self._apply()
+        else:
+            self._await_end()
 
 
 def serve(

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -264,6 +265,28 @@ def test_a_bad_reload_keeps_the_last_good_policy(client) -> None:
         assert refused(client.connect(b"pypi.org:443")), text
         assert b"200" in client.get(b"http://example.com/", b"example.com")[:16], "the good one still stands"
         assert proxy.verdict()["revision"] == proxy.ready["revision"]
+
+
+def test_nothing_outlives_its_grant(lab, start_proxy) -> None:
+    """A tunnel that was open when its grant's `until` came is cut; one of a grant without end goes on."""
+    lab.write_names({"www.example.net": {"A": ["93.184.215.14"]}})
+    until = datetime.now(UTC) + timedelta(seconds=4)
+    ending = f'[[grant]]\nname = "ending"\nhosts = ["example.com"]\nuntil = {until:%Y-%m-%dT%H:%M:%SZ}\n'
+    client = Client(start_proxy("version = 1\n" + ending + '[[grant]]\nname = "staying"\nhosts = ["*.example.net"]\n'))
+    with client.proxy.connect() as cut, client.proxy.connect() as staying:
+        for connection, name in ((cut, b"example.com"), (staying, b"www.example.net")):
+            connection.sendall(b"CONNECT " + name + b":443 HTTP/1.1\r\n\r\n")
+            assert b" 200 " in connection.recv(4096)
+        try:
+            assert cut.recv(1) == b"", "nobody said anything in it"
+        except ConnectionResetError:
+            pass
+        assert datetime.now(UTC) >= until.replace(microsecond=0), "not before its time"
+        staying.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            staying.recv(1)
+    client.proxy.wait_for(lambda it: it["event"] == "end" and it["closed_by"] == "policy-changed")
+    assert refused(client.connect(b"example.com:443"))
 
 
 def test_a_journal_that_cannot_be_kept_lets_nothing_pass(lab, start_proxy) -> None:

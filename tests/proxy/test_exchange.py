@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.errors import BadClient
+from policy.limits import HTTP_INTERIM_COUNT
 from policy.verdict import Reason
 from proxy.exchange import Exchange
 from proxy.http1 import read_request
@@ -130,3 +131,15 @@ def test_no_bytes_raise_anything_but_bad_client(parts: list[bytes]) -> None:
                     break
         except BadClient as bad:
             assert bad.reason in (Reason.NOT_HTTP, Reason.REQUEST_INVALID)
+
+
+@pytest.mark.parametrize("minor", [0, 1])
+def test_interim_responses_end_some_time(minor: int) -> None:
+    """A server that never comes to its answer would have the worker read heads for ever."""
+    interim = b"HTTP/1.1 103 Early\r\n\r\n"
+    whole = exchange(minor=minor)
+    whole.receive(interim * HTTP_INTERIM_COUNT + OK + b"Content-Length: 0\r\n\r\n")
+    assert whole.is_over
+    with pytest.raises(BadClient) as caught:
+        exchange(minor=minor).receive(interim * (HTTP_INTERIM_COUNT + 1))
+    assert caught.value.reason is Reason.NOT_HTTP

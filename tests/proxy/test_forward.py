@@ -461,6 +461,24 @@ def test_an_upstream_that_says_nothing_is_504_in_time() -> None:
         assert b"sent no response within 0.3 s" in body
 
 
+def test_a_client_that_left_a_silent_upstream_is_let_go() -> None:
+    with Stage(lambda conn: conn.until(b"never"), drain_s=0.3) as stage:
+        assert status(stage.ask(get(A))) == 504
+        stage.wait(lambda: stage.live_count == 0)
+
+
+def test_after_a_silent_upstream_the_client_still_has_its_deadlines() -> None:
+    """Each request has its own, the one that waited behind the first too, and so has the silence after the last."""
+    with Stage(lambda conn: conn.until(b"never"), idle_s=0.3) as stage:
+        client = stage.client()
+        client.sendall(get(A) + get(A))
+        assert [status(response(client)[0]) for _ in range(2)] == [504, 504]
+        client.sendall(get(A))
+        assert status(response(client)[0]) == 504
+        assert everything(client) == b""
+        stage.wait(lambda: stage.live_count == 0)
+
+
 @pytest.mark.parametrize(
     "said",
     [

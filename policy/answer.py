@@ -22,7 +22,7 @@ class Answer:
     ttl_s: int = 0
     """Least TTL of the records used."""
     failed: Reason | None = None
-    """DNS_FAILED or DNS_TIMEOUT when there is nothing to dial."""
+    """DNS_FAILED or DNS_TIMEOUT when there is nothing to dial; LIMIT_REACHED when nobody was asked."""
     detail: str = ""
     """The rcode or the fault, for the record."""
 

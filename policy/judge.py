@@ -230,12 +230,12 @@ def _admit(
     host = destination.host
     if not verdict.allowed or not isinstance(host, str):
         return verdict
-    if answer is None or answer.name != host or answer.failed is not None or not answer.addresses:
-        return _unanswered(table, host, answer, verdict)
-    if answer.chain:
+    if answer is not None and answer.chain and answer.name == host:
         refused = _hold_chain(table, host, answer.chain, speaking)
         if refused is not None:
             return refused
+    if answer is None or answer.name != host or answer.failed is not None or not answer.addresses:
+        return _unanswered(table, host, answer, verdict)
     soft: list[tuple[Address, Address, Block]] = []
     for address in answer.addresses:
         standing = _stand(policy, table, address)

@@ -6,6 +6,7 @@ from typing import Any
 from policy.answer import NOERROR, Reply, Rr
 from policy.host import Name
 from policy.limits import CNAME_LINKS_COUNT, DNS_RETRY_FIRST_S, DNS_TRIES_COUNT
+from policy.special import special
 from proxy.dns_exchange import Exchange, Server
 from proxy.dns_message import Read, ask
 from proxy.dns_servers import DnsServers
@@ -120,7 +121,8 @@ class Query:
             return
         self._records += said.reply.records
         end = _open_end(self._name, self._records)
-        if end is not None and end not in self._asked and not said.negative_ttl_s:
+        is_open = end is not None and end not in self._asked and not said.negative_ttl_s
+        if end is not None and is_open and special(end) is None:  # a special name is refused, so nobody is asked for it
             self._ask(end)
             return
         self._finish(Reply(NOERROR, self._records), said.negative_ttl_s)

@@ -42,7 +42,7 @@ class Resolver:
         if flight is None:
             if len(self._flights) >= DNS_FLIGHTS_COUNT:
                 detail = f"{DNS_FLIGHTS_COUNT} names are being looked up already"
-                done(Answer(name, failed=Reason.DNS_FAILED, detail=detail))
+                done(Answer(name, failed=Reason.LIMIT_REACHED, detail=detail))
                 return _nothing
             flight = self._flights[name] = _Flight(self, name)
             ticket = flight.join(done)

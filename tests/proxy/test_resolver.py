@@ -14,8 +14,12 @@ import dns.rrset
 import pytest
 
 from policy.answer import Answer
+from policy.destination import Destination
+from policy.document import parse
 from policy.errors import Broken
 from policy.host import Name
+from policy.judge import admit
+from policy.layers import combine
 from policy.limits import Limits
 from policy.verdict import Reason
 from proxy import resolver as resolver_module
@@ -466,6 +470,7 @@ def test_more_names_at_once_than_allowed_are_refused_and_say_so() -> None:
             resolver.lookup(Name(f"n{at}.example.com"), answers.append)
         assert len(answers) == 8
         assert "512 names" in answers[0].detail
+        assert answers[0].failed is Reason.LIMIT_REACHED
         run(loop, answers, 520)
         resolver.stop()
         loop.close()
@@ -530,3 +535,16 @@ def test_system_servers(tmp_path: os.PathLike[str]) -> None:
     for bad in (file, file + ".none"):
         with pytest.raises(Broken, match="--resolver"):
             system_servers(bad)
+
+
+@pytest.mark.parametrize("target", ["localhost.", "metadata.google.internal.", "db.svc.cluster.local."])
+def test_an_alias_to_a_special_name_is_not_asked_for_and_refused_as_one(target: str) -> None:
+    def script(query: dns.message.Message, _wire: bytes, _transport: str) -> list[bytes]:
+        return [reply(query, f"app.example.com. 60 IN CNAME {target}").to_wire()]
+
+    with DnsPeer(script) as peer:
+        answer = look(peer)
+    assert {name for name, _, _ in peer.asked} == {"app.example.com."}
+    policy = combine([parse('version = 1\n[[grant]]\nhosts = ["app.example.com"]\n', "p.toml")])
+    verdict, pin = admit(policy, Destination(APP, 443), answer, 0.0)
+    assert (verdict.reason, pin) == (Reason.NAME_SPECIAL, None)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from ipaddress import IPv6Network
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from policy.cross_check import cross_check
@@ -128,7 +128,7 @@ class _FileKeys(_Table):
     mode: Literal["enforce", "report"] = "enforce"
     grant: list[GrantTable] = []
     refuse: list[RefuseTable] = []
-    addresses: AddressesTable = AddressesTable()
+    addresses: AddressesTable = Field(default_factory=AddressesTable)
     limits: _Table | None = None
     test: list[TrialTable] = []
 

@@ -386,3 +386,12 @@ def test_what_programs_do_among_themselves_works(way):
         "with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
     )
     assert run(way, "--", "python3", "-I", "-c", script).stdout == b"[1, 2]\n"
+
+
+@both
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_the_caller_closed_takes_nothing_with_it(way, closed):
+    script = f'exec "$@" {closed}'
+    command = ["sh", "-c", script, "sh", *stockade("run", "--", "sh", "-c", "cat; exit 7")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 7, ended.stderr

@@ -100,8 +100,16 @@ def _under(path: str, trees: tuple[str, ...]) -> bool:
 
 
 def make() -> Workspace:
-    """Make a fresh private directory, removed when it is closed."""
-    made = open_at(tempfile.mkdtemp(prefix="stockade-"))
+    """Make a fresh private directory, removed when it is closed. Raises `Broken` where there is no room for one."""
+    try:
+        directory = tempfile.mkdtemp(prefix="stockade-")
+    except OSError as error:
+        raise Broken(f"workspace: no fresh one can be made: {error.strerror}; name one with --workspace") from error
+    try:
+        made = open_at(directory)
+    except BaseException:
+        os.rmdir(directory)  # noqa: PTH106 - empty, whatever its name resolves to
+        raise
     return Workspace(made.path, made.fd, made.owner, fresh=True)
 
 

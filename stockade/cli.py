@@ -24,8 +24,26 @@ COMMANDS: Final = {
 
 def main() -> None:
     """Run the command named by the first argument; without one, list them all."""
+    _occupy_standard_streams()
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     application(asked)(prog_name="stockade")
+
+
+def _occupy_standard_streams() -> None:
+    """Put something that fails into the place of a standard stream that the caller closed.
+
+    Else the next file that is opened, a workspace or a journal, would be the stream.
+    """
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            fd = os.open(os.devnull, flags)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def application(asked: str | None = None) -> typer.Typer:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from policy.errors import BadPolicy, Broken
-from policy.limits import COMMAND_MAX_S, COMMAND_S
+from policy.limits import ACKNOWLEDGE_S, COMMAND_MAX_S, COMMAND_S
+from sandbox import keeper
 from sandbox.outcome import FAILED, Outcome
 from stockade.run_session import BACKENDS, Ran, Request, run
 
@@ -97,18 +99,30 @@ def command(
         captured=as_json,
         journal=journal,
     )
+    spare = keeper.children()
     try:
         request = replace(request, network=_network(net), resolvers=tuple(map(_server, resolver or ())))
         _require_backend(backend)
         ran = run(request)
     except (Broken, BadPolicy) as error:
         ran = Ran(_never_ran(error))
-    except KeyboardInterrupt:
-        raise typer.Exit(128 + signal.SIGINT) from None
-    _tell(ran, as_json=as_json)
-    if as_json:
-        sys.stdout.write(json.dumps(describe(ran, request, backend)) + "\n")
-    raise typer.Exit(ran.outcome.exit)
+    except OSError as error:  # no descriptor, process or room left for us: whatever was started ends here
+        gone = keeper.end_children(time.monotonic() + ACKNOWLEDGE_S, spare)
+        ran = Ran(replace(_never_ran(error), acknowledged=gone))
+    except KeyboardInterrupt as asked:
+        raise typer.Exit(128 + (asked.args[0] if asked.args else signal.SIGINT)) from None
+    status = ran.outcome.exit
+    try:
+        _tell(ran, as_json=as_json)
+        if as_json:
+            sys.stdout.write(json.dumps(describe(ran, request, backend)) + "\n")
+            sys.stdout.flush()
+    except OSError:  # what was to be told was not: a full disk, a reader that is gone
+        if as_json:
+            status = FAILED
+        with open(os.devnull, "w", encoding="ascii") as null:  # what is still buffered shall not fail a second time
+            os.dup2(null.fileno(), sys.stdout.fileno())
+    raise typer.Exit(status)
 
 
 def describe(ran: Ran, request: Request, backend: str) -> dict[str, Any]:

@@ -137,6 +137,14 @@ def test_no_descriptor_but_three_pipes_is_inherited(way):
 
 
 @both
+def test_a_descriptor_above_a_lowered_limit_is_not_inherited(way):
+    opened = "import os, resource, sys; os.dup2(os.open('/etc/passwd', 0), 200); resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-I", "-c", opened, *stockade("run", "--", "ls", "/proc/self/fd")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.stdout.split() == [b"0", b"1", b"2", b"3"], ended.stderr  # 3 is the listing's own
+
+
+@both
 def test_a_socket_or_a_file_on_standard_input_gives_no_way_out(way):
     """A connected socket would be a network, and a file could be opened again for writing through /proc."""
     script = "import os; print(os.readlink('/proc/self/fd/0')[:5], os.read(0, 9))"

@@ -386,3 +386,37 @@ def test_what_programs_do_among_themselves_works(way):
         "with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
     )
     assert run(way, "--", "python3", "-I", "-c", script).stdout == b"[1, 2]\n"
+
+
+@both
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_the_caller_closed_takes_nothing_with_it(way, closed):
+    script = f'exec "$@" {closed}'
+    command = ["sh", "-c", script, "sh", *stockade("run", "--", "sh", "-c", "cat; exit 7")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 7, ended.stderr
+
+
+@both
+def test_too_few_descriptors_are_stockades_own_failure(way):
+    command = ["sh", "-c", 'ulimit -n 12; exec "$@"', "sh", *stockade("run", "--json", "--", "true")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 125, ended.stderr
+    assert b"Traceback" not in ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["exit"], told["acknowledged"]) == (125, True)
+
+
+@both
+def test_an_object_that_cannot_be_written_is_stockades_own_failure(way):
+    command = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *stockade("run", "--json", "--", "true")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 125
+    assert b"Traceback" not in ended.stderr
+
+
+def test_a_temporary_directory_that_is_refused_is_not_left_behind():
+    command = ["sh", "-c", 'TMPDIR=/dev exec "$@"', "sh", *stockade("run", "--", "true")]
+    ended = subprocess.run(command, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode in (0, 125), ended.stderr  # who may not write to /dev gets /tmp
+    assert not list(Path("/dev").glob("stockade-*"))

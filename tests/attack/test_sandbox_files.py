@@ -108,6 +108,18 @@ def test_nothing_of_the_callers_environment_is_inherited(way):
 
 
 @both
+def test_no_program_that_a_command_left_behind_is_run(way):
+    """A `bwrap` in the workspace, which the next caller has in PATH: an active virtual environment, say."""
+    with scratch(way) as directory:
+        plant = """mkdir bin; printf '#!/bin/sh\\n: >%s/it-ran\\nexec /usr/bin/bwrap "$@"\\n' "$PWD" >bin/bwrap; chmod 755 bin/bwrap"""
+        run(way, "--workspace", str(directory), "--", "sh", "-c", plant)
+        assert (directory / "bin" / "bwrap").exists()
+        environment = {**os.environ, "PATH": f"{directory}/bin:{os.environ['PATH']}"}
+        ended = run(way, "--workspace", str(directory), "--", "true", env=environment)
+        assert (ended.returncode, [entry.name for entry in directory.iterdir()]) == (0, ["bin"])
+
+
+@both
 def test_no_process_of_the_host_is_seen_or_touched(way):
     with subprocess.Popen(
         as_way(way, [sys.executable, "-I", "-c", "input()", "stockade-bait"]), stdin=subprocess.PIPE

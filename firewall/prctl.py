@@ -1,14 +1,19 @@
-"""What a process asks of the kernel about itself, where Python has no name for it (prctl(2))."""
+"""What a process asks of the kernel about itself, where Python has no name for it (prctl(2), keyctl(2), mount(2))."""
 
 import ctypes
 import os
+import platform
 import signal
+from errno import ENOSYS, EPERM
 from typing import Final
 
 _SET_PDEATHSIG: Final = 1
 _SET_DUMPABLE: Final = 4
 _SET_CHILD_SUBREAPER: Final = 36
 _SET_NO_NEW_PRIVS: Final = 38
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}
+"""keyctl(2)'s number, by architecture."""
+_JOIN_SESSION_KEYRING: Final = 1
 _MS_BIND: Final = 0x1000
 _MS_REC: Final = 0x4000
 _MS_PRIVATE: Final = 0x40000
@@ -41,6 +46,16 @@ def adopt_orphans() -> None:
 def gain_nothing() -> None:
     """Let no set-uid program give this process or its children anything from now on."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
+
+
+def leave_keys() -> None:
+    """Take an empty session keyring in place of the inherited one, whose keys whoever has it may read (keyrings(7))."""
+    number = _KEYCTL.get(platform.machine())
+    if number is None:
+        raise OSError(ENOSYS, f"keyctl's number on {platform.machine()} is not known")
+    if _libc().syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None) < 0:
+        if ctypes.get_errno() not in (ENOSYS, EPERM):  # no keys in this kernel, or a filter that the command inherits
+            raise OSError(ctypes.get_errno(), "join a session keyring")
 
 
 def become(uid: int, gid: int) -> None:

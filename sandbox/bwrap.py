@@ -38,12 +38,18 @@ ETC: Final = (
 """Shown read-only where they exist. None may hold a credential: no gitconfig, no pip.conf, no npmrc, no ssl/private."""
 
 
-def find(search_path: str) -> str:
-    """Find the absolute path of bwrap by the caller's PATH, its absolute entries only. Raises `Broken`."""
+def find(search_path: str, workspace_fd: int) -> str:
+    """Find the real path of bwrap by the caller's PATH, its absolute entries only. Raises `Broken`.
+
+    What lies in the workspace is passed over, whichever link or mount leads there: an earlier command may have put it
+    into some `.venv/bin` or `node_modules/.bin`, and it would run outside the sandbox.
+    """
     for directory in search_path.split(":"):
         candidate = Path(directory, "bwrap")
         if directory.startswith("/") and os.access(candidate, os.X_OK):
-            return str(candidate)
+            real = candidate.resolve()
+            if not any(os.path.samestat(above.stat(), os.fstat(workspace_fd)) for above in real.parents):
+                return str(real)
     raise Broken(
         "backend bwrap: bubblewrap is not installed (no bwrap in PATH); install it, "
         "on Debian with `apt-get install bubblewrap`"

@@ -3,8 +3,9 @@
 import os
 import resource
 import signal
-import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NoReturn
 
 from firewall import prctl
@@ -60,6 +61,7 @@ def become(launch: Launch, ends: Ends, status_fd: int, parent: int) -> NoReturn:
             prctl.become(account.uid, account.gid)
         if namespace.user_fd is not None:
             namespace.join()
+        prctl.leave_keys()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.umask(0o022)
         files = {
@@ -93,10 +95,15 @@ def _stage(workspace: Workspace) -> int:
     fd = os.open(workspace.path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not os.path.samestat(os.fstat(fd), os.fstat(workspace.fd)):
         raise Broken(f"workspace {workspace.path}: it was replaced while it was being opened")
-    stage = next((each for each in _STAGES if stat.S_ISDIR(os.lstat(each).st_mode)), _STAGES[-1])
+    stage = first_directory(_STAGES)
     prctl.bind(f"/proc/self/fd/{fd}", stage)
     os.close(fd)
     return os.open(stage, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def first_directory(paths: Sequence[str]) -> str:
+    """Give the first of `paths` that is a directory itself, or the last; a machine need not have each."""
+    return next((path for path in paths if Path(path).is_dir() and not Path(path).is_symlink()), paths[-1])
 
 
 def _reset_signals() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Final
@@ -25,6 +26,7 @@ COMMANDS: Final = {
 def main() -> None:
     """Run the command named by the first argument; without one, list them all."""
     _occupy_standard_streams()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where a caller ignores it, the kernel reaps what we wait for
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     application(asked)(prog_name="stockade")
 

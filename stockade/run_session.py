@@ -64,9 +64,9 @@ def run(request: Request) -> Ran:
     policy = _load(request)
     network = request.effective_network
     with ExitStack() as stack:
-        program = bwrap.find(os.environ.get("PATH", os.defpath))
         space = workspace.make() if request.workspace is None else workspace.open_at(request.workspace)
         stack.callback(space.close)
+        program = bwrap.find(os.environ.get("PATH", os.defpath), space.fd)
         mine = (os.geteuid(), os.getegid())
         who = account.choose(standing.read(), mine, space.owner, space.path, account.taken_uids())
         made = plan.lay(

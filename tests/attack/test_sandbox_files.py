@@ -107,6 +107,47 @@ def test_nothing_of_the_callers_environment_is_inherited(way):
     }
 
 
+WITH_A_KEY = """
+import ctypes, os, platform, sys
+libc = ctypes.CDLL(None, use_errno=True)
+keyctl, add_key = (250, 248) if platform.machine() == "x86_64" else (219, 217)
+libc.syscall(keyctl, 1, None)
+assert libc.syscall(add_key, b"user", b"stockade-bait", b"stockade-secret-text", 20, ctypes.c_int(-3)) > 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+SEEK_KEY = """
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+keyctl = 250 if platform.machine() == "x86_64" else 219
+held = ctypes.create_string_buffer(64)
+for ring in (-1, -2, -3, -4, -5):
+    libc.syscall(keyctl, 11, libc.syscall(keyctl, 10, ctypes.c_int(ring), b"user", b"stockade-bait", 0), held, 64)
+print(held.value.decode())
+"""
+
+
+@both
+def test_no_key_of_the_callers_session_is_inherited(way):
+    command = [sys.executable, "-I", "-c", WITH_A_KEY, sys.executable, "-I", "-c", SEEK_KEY]
+    control = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False)
+    assert control.stdout == b"stockade-secret-text\n", "the bait must be found without a sandbox"
+    command = [sys.executable, "-I", "-c", WITH_A_KEY, *stockade("run", "--", "python3", "-I", "-c", SEEK_KEY)]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert (ended.returncode, ended.stdout) == (0, b"\n"), ended.stderr
+
+
+@both
+def test_no_program_that_a_command_left_behind_is_run(way):
+    """A `bwrap` in the workspace, which the next caller has in PATH: an active virtual environment, say."""
+    with scratch(way) as directory:
+        plant = """mkdir bin; printf '#!/bin/sh\\n: >%s/it-ran\\nexec /usr/bin/bwrap "$@"\\n' "$PWD" >bin/bwrap; chmod 755 bin/bwrap"""
+        run(way, "--workspace", str(directory), "--", "sh", "-c", plant)
+        assert (directory / "bin" / "bwrap").exists()
+        environment = {**os.environ, "PATH": f"{directory}/bin:{os.environ['PATH']}"}
+        ended = run(way, "--workspace", str(directory), "--", "true", env=environment)
+        assert (ended.returncode, [entry.name for entry in directory.iterdir()]) == (0, ["bin"])
+
+
 @both
 def test_no_process_of_the_host_is_seen_or_touched(way):
     with subprocess.Popen(

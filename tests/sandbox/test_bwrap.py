@@ -1,5 +1,8 @@
 """Bubblewrap's arguments under a plan, one option a line, as a reader would check them."""
 
+import os
+from contextlib import contextmanager
+
 import pytest
 
 from policy.errors import Broken
@@ -81,12 +84,34 @@ def test_whoever_it_runs_as_has_a_name_and_a_home():
     assert "nameserver 127.0.0.1\n" in made["/etc/resolv.conf"]
 
 
+@contextmanager
+def open_directory(path):
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def test_bwrap_is_looked_for_in_absolute_directories_only(tmp_path, monkeypatch):
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.chdir(tmp_path)
-    assert bwrap.find(f"/nonexistent:{tmp_path}") == str(program)
-    for path in ("", ".", ":", "/nonexistent"):
-        with pytest.raises(Broken, match="apt-get install bubblewrap"):
-            bwrap.find(path)
+    with open_directory("/usr") as elsewhere:
+        assert bwrap.find(f"/nonexistent:{tmp_path}", elsewhere) == str(program)
+        for path in ("", ".", ":", "/nonexistent"):
+            with pytest.raises(Broken, match="apt-get install bubblewrap"):
+                bwrap.find(path, elsewhere)
+
+
+@pytest.mark.parametrize("entry", ["work/bin", "to-the-directory", "to-the-program"])
+def test_a_bwrap_in_the_workspace_is_passed_over(tmp_path, entry):
+    (tmp_path / "work" / "bin").mkdir(parents=True)
+    (tmp_path / "work" / "bin" / "bwrap").write_text("#!/bin/sh\n")
+    (tmp_path / "work" / "bin" / "bwrap").chmod(0o755)
+    (tmp_path / "to-the-directory").symlink_to("work/bin")
+    (tmp_path / "to-the-program").mkdir()
+    (tmp_path / "to-the-program" / "bwrap").symlink_to("../work/bin/bwrap")
+    with open_directory(tmp_path / "work") as fd, pytest.raises(Broken, match="apt-get install bubblewrap"):
+        bwrap.find(str(tmp_path / entry), fd)

@@ -398,6 +398,14 @@ def test_a_standard_stream_that_the_caller_closed_takes_nothing_with_it(way, clo
 
 
 @both
+def test_a_caller_that_ignores_its_children_gets_the_status_all_the_same(way):
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-I", "-c", ignoring, *stockade("run", "--", "sh", "-c", "exit 3")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 3, ended.stderr
+
+
+@both
 def test_too_few_descriptors_are_stockades_own_failure(way):
     command = ["sh", "-c", 'ulimit -n 12; exec "$@"', "sh", *stockade("run", "--json", "--", "true")]
     ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)

@@ -53,9 +53,10 @@ def leave_keys() -> None:
     number = _KEYCTL.get(platform.machine())
     if number is None:
         raise OSError(ENOSYS, f"keyctl's number on {platform.machine()} is not known")
-    if _libc().syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None) < 0:
-        if ctypes.get_errno() not in (ENOSYS, EPERM):  # no keys in this kernel, or a filter that the command inherits
-            raise OSError(ctypes.get_errno(), "join a session keyring")
+    failed = _libc().syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None) < 0
+    # Without keys in this kernel, or behind a filter that the command inherits, there is nothing to leave.
+    if failed and ctypes.get_errno() not in (ENOSYS, EPERM):
+        raise OSError(ctypes.get_errno(), "join a session keyring")
 
 
 def become(uid: int, gid: int) -> None:

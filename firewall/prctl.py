@@ -54,7 +54,7 @@ def leave_keys() -> None:
     if number is None:
         raise OSError(ENOSYS, f"keyctl's number on {platform.machine()} is not known")
     failed = _libc().syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None) < 0
-    # Without keys in this kernel, or behind a filter that the command inherits, there is nothing to leave.
+    # ENOSYS: no keys in this kernel; EPERM: a filter that the command inherits.
     if failed and ctypes.get_errno() not in (ENOSYS, EPERM):
         raise OSError(ctypes.get_errno(), "join a session keyring")
 

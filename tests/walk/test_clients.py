@@ -187,7 +187,8 @@ def test_ssh_hears_the_banner_and_not_of_a_port_that_is_not_granted(bench, start
     through = f"ncat --proxy-type socks5 --proxy {host}:{port} --proxy-dns remote %h %p"
     if "-X" in said.stdout + said.stderr:  # OpenBSD's nc says it in its own words
         through = f"nc -X 5 -x {host}:{port} %h %p"
-    ssh = ["ssh", "-v", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", f"ProxyCommand={through}"]
+    # OpenBSD's nc outlives the server's goodbye as long as ssh holds its standard input.
+    ssh = ["timeout", "8", "ssh", "-v", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", f"ProxyCommand={through}"]
     done = bench.run(*ssh, "nobody@github.com")
     assert "remote software version Stockade_lab" in done.stderr
     assert bench.proxy.verdict()["reason"] == "granted"

@@ -320,14 +320,14 @@ def test_a_client_that_resets_at_any_moment_hurts_nobody(lab, client) -> None:
         (b"GET http://example.com/lab/bytes?n=5000000 HTTP/1.1\r\nHost: example.com\r\n\r\n",),
         (b"GET http://example.com/lab/never HTTP/1.1\r\nHost: example.com\r\n\r\n",),
     )
-    for number in range(180):
+    for number in range(2_000):
         talk = talks[number % len(talks)]
         whole = b"".join(talk)
         connection = proxy.connect()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         cut = len(whole) if number % 3 == 0 else number * 37 % (len(whole) + 1)
         connection.sendall(whole[:cut])
-        if number % 4 == 0:
+        if number % 20 == 0:
             time.sleep(0.01)
         connection.close()
     assert http(client.get(b"http://example.com/", b"example.com")) == 200
@@ -381,10 +381,10 @@ def test_many_quick_requests_get_no_error_of_our_own(lab, client) -> None:
             return http(answer) == 502
         return http(client.get(b"http://example.com/", b"example.com")) == 200
 
-    assert all(one(number) for number in range(200))
+    assert all(one(number) for number in range(500))
     with ThreadPoolExecutor(16) as pool:
         # lab.socket is one conversation with the lab: the sockets are made before the threads start
-        connections = [client.proxy.connect() for _ in range(150)]
+        connections = [client.proxy.connect() for _ in range(200)]
 
         def tunnel(connection: socket.socket) -> bool:
             with connection:

@@ -134,6 +134,8 @@ OUTPUT_TAIL_BYTES: Final = 524_288
 """The last part of each that is kept; what lies between is in the log only."""
 OUTPUT_LOG_BYTES: Final = 268_435_456
 """The log of one stream that outgrew head and tail; a flood for a whole COMMAND_S would fill any disk otherwise."""
+OUTPUT_LAST_S: Final = 2.0
+"""For whoever reads the output to take the rest of it, when the command did not end by itself."""
 ARGUMENT_BYTES: Final = 122_880
 """One argument of a command; the kernel's MAX_ARG_STRLEN is 128 KiB (execve(2)) and fails with a bare E2BIG."""
 SANDBOX_TMP_BYTES: Final = 536_870_912

@@ -1,7 +1,11 @@
 """One stream passed on as it comes: a bounded piece in hand, nothing read before the last piece is written."""
 
+import fcntl
 import os
+import struct
+import termios
 from collections.abc import Callable
+from errno import EBADF, ECONNRESET, EPIPE
 from typing import Final
 
 from proxy.loop import IN, OUT, Loop
@@ -9,6 +13,14 @@ from proxy.loop import IN, OUT, Loop
 _READ_BYTES: Final = 65_536
 _WRITE_BYTES: Final = 4_096
 """PIPE_BUF: a pipe or terminal that polls writable takes this much without waiting (pipe(7)), whosever flags it has."""
+
+_NO_READER: Final = (EPIPE, ECONNRESET, EBADF)
+"""Whoever was to read it is gone, or never was: the caller closed the stream."""
+
+
+def waiting_bytes(pipe: int) -> int:
+    """Count the bytes that wait in a pipe (FIONREAD)."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
 
 
 class Relay:
@@ -27,7 +39,10 @@ class Relay:
         self._done = done
         self._piece = memoryview(b"")
         self._watched: int | None = None
+        self._left_bytes: int | None = None
         self._step = self._read
+        self.fault: OSError | None = None
+        """Why the target took no more, though somebody was to read it: a full disk."""
         self.ended = False
         self._await(source, IN, self._read)
 
@@ -40,6 +55,15 @@ class Relay:
         for fd in self._owned:
             os.close(fd)
         self._done()
+
+    def finish(self) -> None:
+        """Copy what waits in the source pipe by now, and stop: whoever may write to it has ended."""
+        if self.ended or self._left_bytes is not None:
+            return
+        os.set_blocking(self._source, False)
+        self._left_bytes = waiting_bytes(self._source)
+        if not self._piece:
+            self._read()
 
     def _await(self, fd: int, mask: int, ready: Callable[[], None]) -> None:
         self._forget()
@@ -66,15 +90,20 @@ class Relay:
             self._watched = None
 
     def _read(self) -> None:
+        most = _READ_BYTES if self._left_bytes is None else min(_READ_BYTES, self._left_bytes)
         try:
-            piece = os.read(self._source, _READ_BYTES)
+            piece = os.read(self._source, most)
         except BlockingIOError:
+            if self._left_bytes is not None:
+                self.stop()
             return
         except OSError:
             piece = b""  # a terminal read from the background (EIO), a reset socket: the stream is over
         if not piece:
             self.stop()
             return
+        if self._left_bytes is not None:
+            self._left_bytes -= len(piece)
         self._piece = memoryview(piece)
         self._await(self._target, OUT, self._write)
 
@@ -83,10 +112,14 @@ class Relay:
             self._piece = self._piece[os.write(self._target, self._piece[:_WRITE_BYTES]) :]
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
+            if error.errno not in _NO_READER:
+                self.fault = error
             self.stop()  # nobody reads it any more: closing our end tells the writer so
             return
-        if not self._piece:
+        if not self._piece and self._left_bytes is not None:
+            self._read()
+        elif not self._piece:
             self._await(self._source, IN, self._read)
         elif self._watched is None:
             self._await(self._target, OUT, self._write)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from firewall import prctl
-from policy.limits import ACKNOWLEDGE_S
+from policy.limits import ACKNOWLEDGE_S, OUTPUT_LAST_S
 from proxy.loop import IN, Loop
 from sandbox import keeper, log
 from sandbox.capture import Capture
 from sandbox.child import Ends, Launch
 from sandbox.outcome import FAILED, TIMED_OUT, Outcome, signal_of
-from sandbox.relay import Relay
+from sandbox.relay import Relay, waiting_bytes
 
 _READ_BYTES: Final = 65_536
 
@@ -29,9 +29,25 @@ class _Taking:
         self._fd = fd
         self._capture = capture
         self._done = done
+        self._ended = False
         loop.watch(fd, IN, self._ready)
 
     def fail(self, _error: Exception) -> None:
+        self._end()
+
+    def finish(self) -> None:
+        """Take what waits in the pipe by now, and end: whoever may write to it has ended."""
+        if self._ended:
+            return
+        os.set_blocking(self._fd, False)
+        left_bytes = waiting_bytes(self._fd)
+        while left_bytes:
+            try:
+                piece = os.read(self._fd, min(_READ_BYTES, left_bytes))
+            except BlockingIOError:
+                break
+            self._capture.add(piece)
+            left_bytes -= len(piece)
         self._end()
 
     def _ready(self, _mask: int) -> None:
@@ -42,6 +58,9 @@ class _Taking:
             self._end()
 
     def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
         self._loop.forget(self._fd)
         os.close(self._fd)
         self._done()
@@ -71,6 +90,7 @@ class Supervisor:
         self._live = live
         self._stdin = stdin
         self._relays: list[Relay] = []
+        self._outputs: list[Relay | _Taking] = []
         self._captures = [self._capture(), self._capture()]
         self._open_streams = 0
         self._report: dict[str, int | bool | None] | None = None
@@ -103,9 +123,16 @@ class Supervisor:
         for number, fd in enumerate((stdout_ours, stderr_ours)):
             self._open_streams += 1
             if self._live is None:
-                _Taking(self._loop, fd, self._captures[number], self._stream_ended)
+                self._outputs.append(_Taking(self._loop, fd, self._captures[number], self._stream_ended))
             else:
-                self._relays.append(Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended))
+                relay = Relay(self._loop, fd, self._live[number], owned=(fd,), done=self._stream_ended)
+                self._relays.append(relay)
+                self._outputs.append(relay)
+
+    @property
+    def waits_for_reader(self) -> bool:
+        """The command is over, and whoever reads its output has yet to take the rest."""
+        return self._keeper_gone and self.outcome is None
 
     def end(self, *, by_signal: int | None = None, failure: str | None = None) -> None:
         """End the command and everything in it now; the outcome names the signal or the failure that asked for it."""
@@ -171,7 +198,17 @@ class Supervisor:
             self._failure = self._failure or "the keeper of the command's processes was killed"
             self._report = {"status": None, "timed_out": False, "acknowledged": gone}
         self._keeper_gone = True
+        # Nothing of the command is left to write, though a stranger may hold its end of a pipe: it can be sent to
+        # another sandbox over a socket in a workspace that both have.
+        for output in self._outputs:
+            output.finish()
+        if self._report["status"] is None:
+            self._loop.call_after(OUTPUT_LAST_S, self._drop_output)
         self._finish()
+
+    def _drop_output(self) -> None:
+        for relay in self._relays:
+            relay.stop()
 
     def _finish(self) -> None:
         if not self._keeper_gone or self._open_streams or self._report is None or self.outcome is not None:
@@ -180,7 +217,7 @@ class Supervisor:
             relay.stop()
         status = self._report["status"]
         timed_out = bool(self._report["timed_out"])
-        failure = self._failure
+        failure = self._failure or self._lost()
         if status is not None and self._signal is None and failure is None:
             code, by_signal = int(status), signal_of(int(status))
         elif failure is not None:
@@ -207,6 +244,11 @@ class Supervisor:
             acknowledged=bool(self._report["acknowledged"]),
             failure=failure,
         )
+
+    def _lost(self) -> str | None:
+        """Say that output was lost, where somebody was to have it."""
+        faults = [relay.fault for relay in self._relays if relay.fault is not None]
+        return f"the command's output could not be written: {faults[0].strerror}" if faults else None
 
     def _keep(self, capture: Capture, name: str) -> tuple[bytes, tuple[str, ...]]:
         """Give a stream's bytes, and its log's path when it was too long: written now that nothing can redirect it."""

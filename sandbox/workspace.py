@@ -2,16 +2,15 @@
 
 import os
 import shlex
-import shutil
 import stat
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from errno import ELOOP
 from typing import Final
 
 from policy.errors import Broken
 from sandbox.account import Account
+from sandbox.remove import remove
 
 _NEVER: Final = frozenset(
     (
@@ -39,6 +38,9 @@ _NEVER_UNDER: Final = (
 _NEVER_CLAIMED_UNDER: Final = tuple(f"/var/{name}" for name in ("backups", "cache", "lib", "log", "mail", "spool"))
 """Trees whose directories root owns for a reason: a link to one must not make us give it away."""
 
+_LINKS_MOST_COUNT: Final = 40
+"""As many as the kernel follows (path_resolution(7))."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -52,6 +54,8 @@ class Workspace:
     """Uid and gid of the directory when it was opened."""
     fresh: bool = False
     """Made by us, and removed by `close`."""
+    through: str | None = None
+    """A link on the way to it that neither root nor this process's user owns."""
 
     def claim(self, account: Account) -> str | None:
         """Give the directory itself, nothing under it, to the account's user; says so in one line when that is news."""
@@ -59,6 +63,11 @@ class Workspace:
             return None
         if _under(self.path, (*_NEVER_CLAIMED_UNDER, "/run")):
             raise Broken(f"workspace {self.path}: root owns it for a reason; chown it yourself, or make one elsewhere")
+        if self.through is not None:
+            raise Broken(
+                f"workspace {self.path}: root owns it, and {self.through}, by which it was named, is somebody else's link; "
+                "name the directory itself"
+            )
         os.chown(f"/proc/self/fd/{self.fd}", account.uid, account.gid)
         if self.fresh:
             return None
@@ -75,7 +84,7 @@ class Workspace:
     def remove(self) -> None:
         """Remove it when it was made for one command; also the keeper's, should we be killed. Harmless to repeat."""
         if self.fresh:
-            shutil.rmtree(self.path, onexc=_open_and_retry)
+            remove(self.path)
 
 
 def open_at(path: str) -> Workspace:
@@ -83,7 +92,7 @@ def open_at(path: str) -> Workspace:
     if not path:  # an unset variable of somebody's shell; it does not mean the current directory
         raise Broken("workspace: its path is empty; give an existing directory that you own, or leave --workspace out")
     try:
-        real = os.path.realpath(path, strict=True)
+        real, through = _resolve(path)
         fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -91,8 +100,38 @@ def open_at(path: str) -> Workspace:
     if real in _NEVER or _under(real, _NEVER_UNDER):
         os.close(fd)
         raise Broken(f"workspace {real}: a system directory is never a workspace; make a directory of its own for it")
+    if os.readlink(f"/proc/self/fd/{fd}") != real:  # noqa: PTH115
+        os.close(fd)
+        raise Broken(f"workspace {real}: it was replaced while it was being opened")
     status = os.fstat(fd)
-    return Workspace(real, fd, (status.st_uid, status.st_gid))
+    return Workspace(real, fd, (status.st_uid, status.st_gid), through=through)
+
+
+def _resolve(path: str) -> tuple[str, str | None]:
+    """Give the real path of `path`, and the first link on the way that a stranger owns. Raises OSError, ValueError."""
+    at, through, links_count = "/", None, 0
+    ahead = [*reversed(os.path.join(os.getcwd(), path).split("/"))]  # noqa: PTH109, PTH118 - `..` is walked, not cut
+    while ahead:
+        part = ahead.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            at = os.path.dirname(at)  # noqa: PTH120
+            continue
+        here = os.path.join(at, part)  # noqa: PTH118
+        status = os.lstat(here)
+        if not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links_count += 1
+        if links_count > _LINKS_MOST_COUNT:
+            raise OSError(ELOOP, os.strerror(ELOOP))
+        if through is None and status.st_uid not in (0, os.geteuid()):
+            through = here
+        text = os.readlink(here)  # noqa: PTH115
+        at = "/" if text.startswith("/") else at
+        ahead += reversed(text.split("/"))
+    return at, through
 
 
 def _under(path: str, trees: tuple[str, ...]) -> bool:
@@ -112,20 +151,3 @@ def make() -> Workspace:
         raise
     return Workspace(made.path, made.fd, made.owner, fresh=True)
 
-
-def _open_and_retry(_call: Callable[..., object], path: str, error: BaseException) -> None:
-    """Open a directory that a command left closed to its owner, and remove again."""
-    if isinstance(error, FileNotFoundError):
-        return
-    entry = Path(path)
-    try:
-        parent = entry.parent
-        for directory in (parent, entry):
-            if stat.S_ISDIR(os.lstat(directory).st_mode):
-                directory.chmod(0o700)
-        if stat.S_ISDIR(os.lstat(entry).st_mode):
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    except OSError:
-        raise error from None

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -61,6 +62,7 @@ class Ran:
 
 def run(request: Request) -> Ran:
     """Run the request's command to its end. Raises `Broken` or `BadPolicy` where it could not be started as asked."""
+    _watch_signals(None)
     policy = _load(request)
     network = request.effective_network
     with ExitStack() as stack:
@@ -87,6 +89,7 @@ def run(request: Request) -> Ran:
         loop = Loop()
         stack.callback(loop.close)
         supervisor = Supervisor(loop, launch, live=None if request.captured else (1, 2), stdin=0)
+        exposed = _exposed(request, space.path)  # told afterwards, when the command may have hidden it
         front = None
         if policy is not None:
             served = Served(cordon.listeners, space.path, policy, request.resolvers, request.journal)
@@ -97,7 +100,7 @@ def run(request: Request) -> Ran:
         supervisor.start()
         while supervisor.outcome is None:
             loop.turn()
-        notes = [*([] if claimed is None else [claimed]), *_unused(request), *_exposed(request, space.path)]
+        notes = [*([] if claimed is None else [claimed]), *_unused(request), *exposed]
         if front is None:
             return Ran(supervisor.outcome, notes=tuple(notes))
         front.stop()
@@ -132,24 +135,33 @@ def _unused(request: Request) -> list[str]:
 def _exposed(request: Request, workspace_path: str) -> list[str]:
     """Say which files that confine or witness a command lie where it can change them for the next one."""
     files = [*(("policy", file) for file in request.policies), *([("journal", request.journal)] if request.journal else [])]
+    files += [("code of Stockade in", str(Path(__file__).parents[1])), ("Python in", sys.prefix)]
     return [
         f"the {what} {file} lies in the workspace, where the command can change it; keep it outside"
         for what, file in files
-        if Path(file).resolve().is_relative_to(workspace_path)
+        if any(place.is_relative_to(workspace_path) for place in (Path(file).resolve(), Path(file).parent.resolve()))
     ]
 
 
-def _watch_signals(supervisor: Supervisor) -> None:
-    """Let SIGINT, SIGTERM and SIGHUP end the command and everything in it; after a second the keeper does it alone."""
+def _watch_signals(supervisor: Supervisor | None) -> None:
+    """Let SIGINT, SIGTERM and SIGHUP end the command and everything in it; after a second the keeper does it alone.
+
+    Before there is a command, and when only its output's reader is waited for, they raise KeyboardInterrupt with their
+    number, so that whatever was made is removed. One that the caller ignores (nohup(1), a job in the background) stays
+    ignored.
+    """
     asked: list[int] = []
 
     def end(number: int, _frame: object) -> None:
+        if supervisor is None or supervisor.waits_for_reader:
+            raise KeyboardInterrupt(number)
         if asked:
             os._exit(128 + number)
         asked.append(number)
         supervisor.end(by_signal=number)
 
     for number in _ENDING:
-        signal.signal(number, end)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)  # in the background, reading the terminal fails instead of stopping us

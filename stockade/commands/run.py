@@ -99,18 +99,20 @@ def command(
         captured=as_json,
         journal=journal,
     )
-    spare = keeper.children()
+    spare: frozenset[int] | None = None
     try:
+        spare = keeper.children()
         request = replace(request, network=_network(net), resolvers=tuple(map(_server, resolver or ())))
         _require_backend(backend)
         ran = run(request)
     except (Broken, BadPolicy) as error:
         ran = Ran(_never_ran(error))
     except OSError as error:  # no descriptor, process or room left for us: whatever was started ends here
-        gone = keeper.end_children(time.monotonic() + ACKNOWLEDGE_S, spare)
-        ran = Ran(replace(_never_ran(error), acknowledged=gone))
+        ran = Ran(replace(_never_ran(error), acknowledged=_ended(spare)))
     except KeyboardInterrupt as asked:
-        raise typer.Exit(128 + (asked.args[0] if asked.args else signal.SIGINT)) from None
+        number = int(asked.args[0]) if asked.args else int(signal.SIGINT)
+        said = _never_ran(Broken(f"interrupted by {signal.Signals(number).name}"))
+        ran = Ran(replace(said, exit=128 + number, signal=number, acknowledged=_ended(spare)))
     status = ran.outcome.exit
     try:
         _tell(ran, as_json=as_json)
@@ -163,6 +165,11 @@ def _server(text: str) -> tuple[str, int]:
     from proxy.dns_servers import read_server
 
     return read_server(text)
+
+
+def _ended(spare: frozenset[int] | None) -> bool:
+    """End whatever was started but not `spare`; None: nothing was, as there was no /proc to ask."""
+    return spare is None or keeper.end_children(time.monotonic() + ACKNOWLEDGE_S, spare)
 
 
 def _never_ran(error: Exception) -> Outcome:

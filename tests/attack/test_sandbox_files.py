@@ -264,6 +264,42 @@ def test_two_commands_share_nothing_but_what_they_are_given(way):
 
 
 @both
+def test_a_stream_that_another_sandbox_holds_keeps_nobody_waiting(way):
+    """A command can send its end of a pipe to a command in another sandbox, over a socket in a workspace of both."""
+    hold = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); print('up', flush=True);"
+        "c = s.accept()[0]; held = socket.recv_fds(c, 9, 9); sys.stdin.read()"
+    )
+    send = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('own.sock'); print('sent', flush=True);"
+        "socket.send_fds(s, [b'x'], [1, 2])"
+    )
+    with scratch(way) as directory:
+        for more in ((), ("--json",)):
+            (directory / "own.sock").unlink(missing_ok=True)
+            with subprocess.Popen(
+                as_way(way, stockade("run", "--workspace", str(directory), "--", "python3", "-I", "-c", hold)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            ) as holder:
+                assert holder.stdout.readline() == b"up\n"
+                try:
+                    ended = subprocess.run(
+                        as_way(way, stockade("run", *more, "--workspace", str(directory), "--", "python3", "-I", "-c", send)),
+                        stdin=subprocess.DEVNULL,
+                        capture_output=True,
+                        timeout=15,
+                        check=False,
+                    )
+                finally:
+                    holder.stdin.close()
+                    holder.wait(20)
+            assert ended.returncode == 0, ended.stderr
+            assert b"sent" in ended.stdout
+
+
+@both
 def test_killing_stockade_itself_leaves_nothing_alive(way):
     """`kill -9` from before the sandbox stands to well after."""
     for step in range(4):

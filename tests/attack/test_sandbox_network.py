@@ -45,6 +45,7 @@ attempt("raw", four, socket.SOCK_RAW, ("203.0.113.9", 0), socket.IPPROTO_ICMP)
 attempt("sctp", four, socket.SOCK_STREAM, ("203.0.113.9", 443), 132)
 attempt("mptcp", four, socket.SOCK_STREAM, ("203.0.113.9", 443), 262)
 attempt("packet", socket.AF_PACKET, socket.SOCK_RAW, ("lo", 0))
+# No AF_VSOCK: a network namespace does not confine it, and without a loopback transport every CID is the hypervisor's.
 attempt("abstract", unix, tcp, "\0" + host_path)
 for path in (host_path, "/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private"):
     attempt("unix " + path, unix, tcp, path)

@@ -6,6 +6,7 @@ import pytest
 
 from policy.errors import Broken
 from sandbox import workspace
+from sandbox.account import Account
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,34 @@ def test_a_fresh_one_is_private_and_removed_with_what_is_in_it(tmp_path, monkeyp
     made.close()
     assert os.listdir(tmp_path) == []
     assert os.path.isdir("/etc")
+
+
+def test_the_way_is_the_one_that_the_kernel_takes(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("a/b")
+    opened = workspace.open_at(str(tmp_path / "link" / ".." / ".." / "." / "other") + "//")
+    try:
+        assert (opened.path, opened.through) == (str(tmp_path / "other"), None)
+        assert os.path.samestat(os.fstat(opened.fd), os.stat(tmp_path / "other"))
+    finally:
+        opened.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.parametrize("way", ["link", "link/below", "to-it"])
+def test_root_gives_nothing_away_by_the_link_of_a_stranger(tmp_path, way):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "of-root" / "below").mkdir(parents=True)
+    (tmp_path / "theirs" / "link").symlink_to(tmp_path / "of-root")
+    (tmp_path / "theirs" / "to-it").symlink_to("link")
+    os.lchown(tmp_path / "theirs" / "link", 62_001, 62_001)
+    opened = workspace.open_at(str(tmp_path / "theirs" / way))
+    try:
+        assert opened.through == str(tmp_path / "theirs" / "link")
+        with pytest.raises(Broken, match="somebody else's link; name the directory itself"):
+            opened.claim(Account(2_000_007, 2_000_007, switched=True, claims=True))
+        assert os.stat(opened.path).st_uid == 0
+        assert opened.claim(Account(62_001, 62_001, switched=True)) is None
+    finally:
+        opened.close()

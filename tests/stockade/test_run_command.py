@@ -406,6 +406,97 @@ def test_a_caller_that_ignores_its_children_gets_the_status_all_the_same(way):
 
 
 @both
+def test_output_that_is_lost_is_stockades_own_failure(way):
+    command = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *stockade("run", "--", "echo", "hi")]
+    ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 125
+    assert b"could not be written: No space left on device" in ended.stderr
+
+
+@both
+def test_a_reader_that_never_reads_does_not_keep_it_beyond_the_time(way):
+    with subprocess.Popen(
+        as_way(way, stockade("run", "--timeout", "1", "--", "yes")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.wait(15) == 124
+        finally:
+            process.kill()
+
+
+@both
+def test_a_signal_ends_the_wait_for_a_reader_that_never_reads(way):
+    """The command ended by itself, and what it wrote fills the reader's pipe and its own."""
+    with subprocess.Popen(
+        as_way(way, stockade("run", "--", "sh", "-c", "echo up >&2; head -c 131000 /dev/zero; echo over >&2; exit 3")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.stderr.readline() == b"up\n"
+            assert process.stderr.readline() == b"over\n"
+            time.sleep(1)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 143
+        finally:
+            process.kill()
+
+
+@both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_the_caller_ignores_stays_ignored(way, number):
+    """As under nohup(1), or in the background of a script."""
+    ignoring = f"import os, signal, sys; signal.signal({int(number)}, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-I", "-c", ignoring, *stockade("run", "--", "sh", "-c", "echo up; read line; exit 3")]
+    with subprocess.Popen(as_way(way, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(number)
+        time.sleep(0.3)
+        process.stdin.close()
+        assert process.wait(20) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_command_leaves_no_directory_and_prints_the_object(number):
+    """A bwrap that never becomes a sandbox holds it in its trial."""
+    with scratch("root") as programs, scratch("root") as made:
+        (programs / "bwrap").write_text("#!/bin/sh\nexec sleep 300\n")
+        (programs / "bwrap").chmod(0o755)
+        with subprocess.Popen(
+            stockade("run", "--json", "--", "true"),
+            env={"PATH": f"{programs}:/usr/bin:/bin", "TMPDIR": str(made)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            until_s = time.monotonic() + 20
+            while not list(made.iterdir()) and time.monotonic() < until_s:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=20)
+        assert process.returncode == 128 + number
+        told = json.loads(said)
+        assert (told["exit"], told["signal"], told["acknowledged"]) == (128 + number, number, True)
+        assert list(made.iterdir()) == []
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="mounts over /proc")
+def test_a_machine_without_proc_is_stockades_own_failure():
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"]
+    command = [*hidden, *stockade("run", "--json", "--", "true")]
+    ended = subprocess.run(command, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 125
+    assert b"Traceback" not in ended.stderr
+    assert json.loads(ended.stdout)["exit"] == 125
+
+
+@both
 def test_too_few_descriptors_are_stockades_own_failure(way):
     command = ["sh", "-c", 'ulimit -n 12; exec "$@"', "sh", *stockade("run", "--json", "--", "true")]
     ended = subprocess.run(as_way(way, command), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)

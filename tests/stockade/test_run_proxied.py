@@ -285,6 +285,25 @@ def test_a_policy_or_a_journal_within_reach_of_the_command_is_said(lab):
             assert "lies in the workspace" not in runner.run("--workspace", str(workspace), "--", "true", as_json=False)[2]
 
 
+def test_what_was_within_reach_is_said_though_the_command_hid_it():
+    way = WAYS[-1]
+    with scratch(way) as directory:
+        (directory / "policy.toml").write_text(POLICY)
+        words = ["--net", "offline", "--policy", str(directory / "policy.toml"), "--workspace", str(directory)]
+        ended = run(way, *words, "--", "sh", "-c", "rm -f policy.toml; ln -s /elsewhere policy.toml")
+        assert (directory / "policy.toml").is_symlink()
+        assert f"the policy {directory}/policy.toml lies in the workspace" in ended.stderr.decode()
+
+
+def test_stockades_own_code_within_reach_is_said(tmp_path):
+    from stockade import run_session
+
+    root = Path(run_session.__file__).parents[1]
+    request = run_session.Request(("true",))
+    assert any(f"the code of Stockade in {root} lies" in note for note in run_session._exposed(request, str(root)))
+    assert run_session._exposed(request, str(tmp_path)) == []
+
+
 def test_a_journal_that_cannot_be_kept_starts_nothing(lab):
     way = WAYS[-1]
     with scratch(way) as directory:
